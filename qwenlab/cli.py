@@ -1,0 +1,43 @@
+"""The command line of qwenlab: `python -m qwenlab COMMAND ...`.
+
+Every command lives in a module of its own, imported only when it is called, so that `probe` and `plan`
+work where pyinfra is not installed. A command is a function `main(argv: list[str]) -> int`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+from qwenlab import __version__
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    # name: (module holding main(argv), one line of help)
+}
+
+
+def usage() -> str:
+    """The text that `python -m qwenlab --help` prints."""
+    width = max((len(name) for name in COMMANDS), default=0)
+    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [f"qwenlab {__version__}", "", "usage: python -m qwenlab COMMAND [options]    (each takes --help)", "", *lines]
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns the exit code (64 for a wrong call, as in sysexits.h)."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if arguments else 64
+    if arguments[0] == "--version":
+        print(__version__)
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        print(f"qwenlab: no command {name!r}\n\n{usage()}", file=sys.stderr)
+        return 64
+    run: Callable[[list[str]], int] = import_module(COMMANDS[name][0]).main
+    return run(rest)

@@ -1,0 +1,1 @@
+"""pyinfra facts and the pure parsers behind them: what a host is."""

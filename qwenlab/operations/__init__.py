@@ -1,0 +1,1 @@
+"""pyinfra operations that the built-in ones cannot do."""

@@ -1,0 +1,78 @@
+"""From a host's data to `Settings`, or to a list of problems that names key, file and the nearest valid key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from qwenlab.settings.model import Settings
+
+PREFIX = "qwen_"
+
+
+@dataclass(frozen=True)
+class SettingsProblem:
+    """One wrong setting.
+
+    Attributes:
+        key: the `qwen_*` key, or empty when several keys contradict each other.
+        text: what is wrong and what is allowed.
+        where: the file that set the key, when known.
+    """
+
+    key: str
+    text: str
+    where: str | None = None
+
+    def __str__(self) -> str:
+        place = f" ({self.where})" if self.where else ""
+        return f"{self.key}{place}: {self.text}" if self.key else f"{self.text}{place}"
+
+
+class SettingsError(ValueError):
+    """The host's settings cannot be used; `problems` holds every fault found, not only the first."""
+
+    def __init__(self, problems: list[SettingsProblem]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+def load(data: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Settings:
+    """Validate the `qwen_*` keys of `data` (all other keys are ignored).
+
+    Args:
+        data: a host's merged pyinfra data.
+        where: file that set each key, for the messages.
+
+    Raises:
+        SettingsError: unknown key, wrong type, value out of range, or settings that contradict each other.
+    """
+    places = where or {}
+    given = {key.removeprefix(PREFIX): value for key, value in data.items() if key.startswith(PREFIX)}
+    known = Settings.model_fields
+    problems = [
+        SettingsProblem(PREFIX + name, _unknown(name, known), places.get(PREFIX + name))
+        for name in sorted(given.keys() - known.keys())
+    ]
+    try:
+        settings = Settings.model_validate({name: value for name, value in given.items() if name in known})
+    except ValidationError as error:
+        for fault in error.errors(include_url=False):
+            path = [str(part) for part in fault["loc"]]
+            key = PREFIX + path[0] if path else ""
+            deeper = f" (at {'.'.join(path[1:])})" if len(path) > 1 else ""
+            problems.append(SettingsProblem(key, fault["msg"] + deeper, places.get(key)))
+        raise SettingsError(problems) from None
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def _unknown(name: str, known: Mapping[str, Any]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {PREFIX}{near[0]}?" if near else "; docs/settings.md lists every setting"
+    return f"no such setting{hint}"

@@ -1,0 +1,1 @@
+"""Deploys, one file per component: functions only, nothing runs at import."""
