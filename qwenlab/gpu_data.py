@@ -1,0 +1,218 @@
+"""What NVIDIA cards are: the device table in `data/gpus.yaml`, read once and looked up by name or PCI device id."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+_LANE_GB_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Segment(StrEnum):
+    """Whom the card was made for; consumer and laptop cards get no PCIe peer access from the official driver."""
+
+    CONSUMER = "consumer"
+    LAPTOP = "laptop"
+    WORKSTATION = "workstation"
+    DATACENTRE = "datacentre"
+    EMBEDDED = "embedded"
+    MINING = "mining"
+
+
+class ModuleFlavour(StrEnum):
+    """Which kernel module flavours exist for a card."""
+
+    OPEN = "open"
+    PROPRIETARY = "proprietary"
+    EITHER = "either"
+
+
+class NvLink(_Value):
+    """The card's NVLink ports."""
+
+    generation: int
+    lanes: int = Field(description="links, as nvidia-smi counts them in NV#")
+    lane_gb_s: float = Field(description="GB/s of one link in one direction")
+
+
+class GpuFamily(_Value):
+    """Cards of one compute capability, by PCI device-id ranges (inclusive)."""
+
+    key: str
+    architecture: str
+    compute_capability: tuple[int, int] | None = None
+    id_ranges: tuple[tuple[int, int], ...]
+    module: ModuleFlavour
+    last_driver_branch: int | None = Field(default=None, description="None while current branches support it")
+    pcie_generation: int
+    source: str
+
+
+class GpuSpec(_Value):
+    """One card as its data sheet describes it. Throughputs are dense (no sparsity), in TFLOPS or TOPS.
+
+    `fp16_tflops` and `fp8_tflops` are with FP32 accumulation, `fp16_acc16_tflops` with FP16 accumulation.
+    """
+
+    name: str = Field(description="NVML's product name")
+    aliases: tuple[str, ...] = ()
+    family: str
+    segment: Segment
+    architecture: str
+    compute_capability: tuple[int, int] | None
+    memory_gib: tuple[float, ...] = Field(description="capacities sold under this name and id, the usual one first")
+    unified_memory: bool = False
+    bandwidth_gb_s: float
+    fp16_tflops: float | None = None
+    fp16_acc16_tflops: float | None = None
+    int8_tops: float | None = None
+    fp8_tflops: float | None = None
+    fp4_tflops: float | None = None
+    nvlink: NvLink | None = None
+    pcie_generation: int
+    pcie_lanes: int
+    tdp_w: float
+    p2p_by_driver: bool = Field(description="the official driver grants peer access over PCIe")
+    module: ModuleFlavour
+    last_driver_branch: int | None = None
+    pci_ids: tuple[str, ...]
+    source: str
+
+
+class UnknownGpuError(LookupError):
+    """The card is not in the device table."""
+
+
+class _Table(_Value):
+    families: tuple[GpuFamily, ...]
+    cards: tuple[GpuSpec, ...]
+
+
+def lookup(*, name: str | None = None, device_id: str | int | None = None) -> GpuSpec:
+    """The data sheet of a card, by its product name (trusted first: ids are shared by variants) or PCI device id.
+
+    Raises `UnknownGpuError` when neither is in the table.
+    """
+    spec = find(name=name, device_id=device_id)
+    if spec is None:
+        raise UnknownGpuError(f"no card named {name!r} with PCI device id {device_id!r} in qwenlab/data/gpus.yaml")
+    return spec
+
+
+def find(*, name: str | None = None, device_id: str | int | None = None) -> GpuSpec | None:
+    """Like `lookup`, None for a card that is not in the table."""
+    by_name = _by_name().get(_normal(name)) if name else None
+    if by_name is None and name and name.rstrip().endswith(("...", "…")):
+        by_name = _by_prefix(_normal(name.rstrip().rstrip(".…")))
+    if by_name is not None:
+        return by_name
+    return _by_id().get(_hex(device_id)) if device_id is not None else None
+
+
+def family_of(device_id: str | int) -> GpuFamily | None:
+    """The family whose id ranges hold a PCI device id; also for cards that are not listed one by one."""
+    number = int(_hex(device_id), 16)
+    return next(
+        (family for family in table().families for low, high in family.id_ranges if low <= number <= high), None
+    )
+
+
+@cache
+def table() -> _Table:
+    """The whole device table."""
+    raw = yaml.safe_load(files("qwenlab").joinpath("data/gpus.yaml").read_text(encoding="utf-8"))
+    sources: dict[str, str] = raw["sources"]
+    families = {key: _family(key, row, sources) for key, row in raw["families"].items()}
+    return _Table(families=tuple(families.values()), cards=tuple(_card(row, families, sources) for row in raw["cards"]))
+
+
+def _family(key: str, row: dict[str, Any], sources: dict[str, str]) -> GpuFamily:
+    ranges = [str(text).split("-") for text in row["ids"]]
+    return GpuFamily(
+        key=key,
+        architecture=row["architecture"],
+        compute_capability=row.get("compute_capability"),
+        id_ranges=tuple((int(low, 16), int(high, 16)) for low, high in ranges),
+        module=row["module"],
+        last_driver_branch=row.get("last_driver_branch"),
+        pcie_generation=row["pcie"],
+        source=sources[row["source"]],
+    )
+
+
+def _card(row: dict[str, Any], families: dict[str, GpuFamily], sources: dict[str, str]) -> GpuSpec:
+    family = families[row["family"]]
+    segment = Segment(row["segment"])
+    nvlink = None
+    if "nvlink" in row:
+        generation, lanes, *rate = row["nvlink"]
+        nvlink = NvLink(generation=generation, lanes=lanes, lane_gb_s=rate[0] if rate else _LANE_GB_S[generation])
+    return GpuSpec(
+        name=row["name"],
+        aliases=row.get("aliases", ()),
+        family=family.key,
+        segment=segment,
+        architecture=family.architecture,
+        compute_capability=family.compute_capability,
+        memory_gib=row["memory"],
+        unified_memory=row.get("unified_memory", False),
+        bandwidth_gb_s=row["bandwidth"],
+        fp16_tflops=row.get("fp16"),
+        fp16_acc16_tflops=row.get("fp16_acc16"),
+        int8_tops=row.get("int8"),
+        fp8_tflops=row.get("fp8"),
+        fp4_tflops=row.get("fp4"),
+        nvlink=nvlink,
+        pcie_generation=row.get("pcie", family.pcie_generation),
+        pcie_lanes=row.get("lanes", 16),
+        tdp_w=row["tdp"],
+        p2p_by_driver=row.get("p2p", segment not in (Segment.CONSUMER, Segment.LAPTOP)),
+        module=family.module,
+        last_driver_branch=family.last_driver_branch,
+        pci_ids=tuple(_hex(value) for value in row["ids"]),
+        source=sources[row["source"]],
+    )
+
+
+@cache
+def _by_name() -> dict[str, GpuSpec]:
+    return {_normal(name): card for card in table().cards for name in (card.name, *card.aliases)}
+
+
+@cache
+def _by_id() -> dict[str, GpuSpec]:
+    return {device_id: card for card in table().cards for device_id in card.pci_ids}
+
+
+def _by_prefix(start: str) -> GpuSpec | None:
+    """The one card whose name starts so: nvidia-smi's table cuts long names ("NVIDIA RTX 6000 Ada Gene...")."""
+    cards = {card.name: card for name, card in _by_name().items() if name.startswith(start)}
+    return next(iter(cards.values())) if len(cards) == 1 and start else None
+
+
+def _normal(name: str) -> str:
+    """A name without vendor, brand, case and spacing: "GeForce RTX 3090", "RTX3090" and NVML's name are one card."""
+    words = re.sub(r"\((r|tm)\)|\b(nvidia|geforce|tesla|quadro)\b", " ", name.casefold())
+    return re.sub(r"[^a-z0-9]", "", words)
+
+
+def _hex(device_id: str | int) -> str:
+    """Four lower-case hex digits from 0x2204, "2204", "10DE:2204" or NVML's "0x220410DE"."""
+    if isinstance(device_id, int):
+        number = device_id >> 16 if device_id > 0xFFFF else device_id
+        return f"{number:04x}"
+    text = device_id.casefold().strip()
+    if ":" in text:
+        text = text.rsplit(":", 1)[1]
+    text = text.removeprefix("0x")
+    return text[:4] if len(text) == 8 and text.endswith("10de") else text.rjust(4, "0")
