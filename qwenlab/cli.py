@@ -14,6 +14,8 @@ from qwenlab import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module holding main(argv), one line of help)
+    "lock": ("qwenlab.engine.lock", "resolve the engine locks anew (for maintainers)"),
+    "settings": ("qwenlab.settings.document", "print, write or check the table of settings"),
 }
 
 

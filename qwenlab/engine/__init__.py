@@ -1,0 +1,1 @@
+"""Engine releases: what they are pinned to, how a lock is resolved, and what identifies one."""
