@@ -2,14 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
+from pydantic import model_validator
+
+from qwenlab.engine.pins import EngineRelease, pins
 from qwenlab.settings.fields import SettingsGroup, setting
 
 
 class EngineSettings(SettingsGroup):
-    """Which vLLM is built into a release."""
+    """Which vLLM is built into a release, and where its parts come from."""
 
     engine: Literal["cuda", "cpu"] = setting(
         "cuda", "vLLM build: `cuda` for NVIDIA cards, `cpu` for trying qwenlab out"
     )
+    vllm: str | None = setting(None, "vLLM version; none: the pinned default of the engine")
+    python: str | None = setting(
+        None,
+        "Python of the engine, e.g. `3.12`; none: the distribution's python3 where the release supports it",
+        pattern=r"^3\.\d{1,2}$",
+    )
+    python_mirror: str | None = setting(
+        None, "where uv fetches a Python that the host lacks; none: uv's own default", pattern=r"^(https?|file)://\S+$"
+    )
+    index_url: str = setting(
+        "https://pypi.org/simple", "package index (PEP 503) for uv and the engine", pattern=r"^(https?|file)://\S+$"
+    )
+    extra_index_urls: list[str] | None = setting(
+        None, "further package indexes; none: those that the pinned release needs"
+    )
+    wheel_directory: str | None = setting(
+        None, "folder of wheels on the host, looked into before any index", pattern=r"^/\S+$"
+    )
+    offline: bool = setting(False, "use the wheel folder alone and ask no index")
+    keep_releases: int = setting(2, "releases kept beside the current one, for going back", ge=0, le=20)
+    uv_cache_directory: str = setting("/var/cache/qwen/uv", "uv's cache on the host", pattern=r"^/\S+$")
+
+    @property
+    def release(self) -> EngineRelease:
+        """The pinned release that these settings name."""
+        return pins().release(self.engine, self.vllm)
+
+    @property
+    def index_urls(self) -> tuple[str, ...]:
+        """All indexes, the extra ones first, as uv searches them; empty when offline."""
+        if self.offline:
+            return ()
+        extra = self.release.extra_index_urls if self.extra_index_urls is None else self.extra_index_urls
+        return (*extra, self.index_url)
+
+    @model_validator(mode="after")
+    def _pinned(self) -> Self:
+        versions = pins().versions(self.engine)
+        if self.vllm is not None and self.vllm not in versions:
+            raise ValueError(
+                f"qwen_vllm = {self.vllm!r} is not pinned for qwen_engine = {self.engine!r}; "
+                f"there is {', '.join(versions)}"
+            )
+        supported = self.release.pythons
+        if self.python is not None and self.python not in supported:
+            raise ValueError(
+                f"qwen_python = {self.python!r}: vLLM {self.release.vllm} ({self.engine}) runs on {', '.join(supported)}"
+            )
+        if self.offline and self.wheel_directory is None:
+            raise ValueError("qwen_offline is on: qwen_wheel_directory must name a folder of wheels on the host")
+        return self

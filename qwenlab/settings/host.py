@@ -1,8 +1,14 @@
-"""Settings of the host base: service user, paths, proxies, certificates."""
+"""Settings of the host base: service user, paths, room, proxies, certificates."""
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
+from pydantic import field_validator
+
 from qwenlab.settings.fields import SettingsGroup, setting
+
+ABSOLUTE = r"^/[^\s]*[^/\s]$"
 
 
 class HostSettings(SettingsGroup):
@@ -11,3 +17,42 @@ class HostSettings(SettingsGroup):
     user: str = setting(
         "qwen", "service user that owns checkpoints and runs the engine", pattern=r"^[a-z_][a-z0-9_-]{0,30}$"
     )
+    home: str = setting(
+        "/var/lib/qwen", "home of the service user: compile caches that survive restarts", pattern=ABSOLUTE
+    )
+    release_directory: str = setting("/opt/qwen", "where engine releases are built and kept", pattern=ABSOLUTE)
+    model_directory: str = setting("/srv/qwen/models", "where checkpoints are kept", pattern=ABSOLUTE)
+    min_release_gib: float | None = setting(
+        None, "disk that must be free for a release; none: what the pinned release takes", unit="GiB", ge=0
+    )
+    min_model_gib: float | None = setting(
+        None, "disk that must be free for checkpoints; none: 40 for cuda, 2 for cpu", unit="GiB", ge=0
+    )
+    min_ram_gib: float | None = setting(
+        None, "memory that a host must have; none: what the pinned release needs", unit="GiB", ge=0
+    )
+    max_clock_skew_s: int = setting(
+        300, "how far the host's clock may be off the control machine's", unit="seconds", ge=1
+    )
+
+
+class NetworkSettings(SettingsGroup):
+    """How a host reaches package indexes and the model hub."""
+
+    http_proxy: str | None = setting(None, "proxy for http addresses: apt, uv and the hub", pattern=r"^https?://\S+$")
+    https_proxy: str | None = setting(None, "proxy for https addresses: apt, uv and the hub", pattern=r"^https?://\S+$")
+    no_proxy: list[str] = setting([], "host names and domains reached without the proxy")
+    extra_ca_certificates: list[str] = setting(
+        [], "PEM files on the control machine that hosts shall trust beside their own certificates"
+    )
+    apt_lock_timeout_s: int = setting(
+        600, "how long apt waits for another apt, e.g. unattended-upgrades", unit="seconds", ge=0
+    )
+
+    @field_validator("extra_ca_certificates")
+    @classmethod
+    def _file_names_differ(cls, paths: list[str]) -> list[str]:
+        names = [PurePosixPath(path).stem for path in paths]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two certificates are named {', '.join(twice)}; file names must differ")
+        return paths

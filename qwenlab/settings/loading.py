@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -65,11 +66,18 @@ def load(data: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Set
             path = [str(part) for part in fault["loc"]]
             key = PREFIX + path[0] if path else ""
             deeper = f" (at {'.'.join(path[1:])})" if len(path) > 1 else ""
-            problems.append(SettingsProblem(key, fault["msg"] + deeper, places.get(key)))
+            text = fault["msg"].removeprefix("Value error, ") + deeper
+            problems.append(SettingsProblem(key, text, places.get(key) if key else _places_named(text, places)))
         raise SettingsError(problems) from None
     if problems:
         raise SettingsError(problems)
     return settings
+
+
+def _places_named(text: str, places: Mapping[str, str]) -> str | None:
+    """Where the keys that a contradiction names were set."""
+    named = dict.fromkeys(places[key] for key in re.findall(rf"{PREFIX}\w+", text) if key in places)
+    return ", ".join(named) or None
 
 
 def _unknown(name: str, known: Mapping[str, Any]) -> str:

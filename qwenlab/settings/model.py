@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+from pydantic import model_validator
+
+from qwenlab.settings.checkpoint import CheckpointSettings, CpuSettings
 from qwenlab.settings.engine import EngineSettings
-from qwenlab.settings.host import HostSettings
+from qwenlab.settings.fields import SettingsGroup
+from qwenlab.settings.host import HostSettings, NetworkSettings
+from qwenlab.settings.service import ServiceSettings
+
+GROUPS: tuple[type[SettingsGroup], ...] = (
+    # in the order of docs/settings.md and group_data/all.py
+    EngineSettings,
+    CpuSettings,
+    CheckpointSettings,
+    ServiceSettings,
+    HostSettings,
+    NetworkSettings,
+)
 
 
-class Settings(HostSettings, EngineSettings):
+class Settings(HostSettings, NetworkSettings, EngineSettings, CheckpointSettings, CpuSettings, ServiceSettings):
     """Every `qwen_*` setting of one host, validated. Field names are the keys without `qwen_`."""
+
+    @model_validator(mode="after")
+    def _cpu_knows_what_to_serve(self) -> Self:
+        if self.engine == "cpu" and (self.cpu_checkpoint is None or self.cpu_revision is None):
+            raise ValueError(
+                "qwen_engine = 'cpu' serves what qwen_cpu_checkpoint (owner/name) and qwen_cpu_revision "
+                "(commit) name; set both"
+            )
+        return self

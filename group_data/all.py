@@ -1,0 +1,95 @@
+"""Settings of every host. Uncomment a line to change it; group_data/<group>.py and the inventory win over this file.
+
+docs/settings.md says the same as a table.
+"""
+
+# pyinfra: become root with sudo. Hosts that are reached as root may say `"_sudo": False` in the inventory.
+_sudo = True
+
+# --- every setting with its default (python -m qwenlab settings --write keeps this list) ---
+
+# == Which vLLM is built into a release, and where its parts come from.
+#   vLLM build: `cuda` for NVIDIA cards, `cpu` for trying qwenlab out
+# qwen_engine = "cuda"
+#   vLLM version; none: the pinned default of the engine
+# qwen_vllm = None
+#   Python of the engine, e.g. `3.12`; none: the distribution's python3 where the release supports it
+# qwen_python = None
+#   where uv fetches a Python that the host lacks; none: uv's own default
+# qwen_python_mirror = None
+#   package index (PEP 503) for uv and the engine
+# qwen_index_url = "https://pypi.org/simple"
+#   further package indexes; none: those that the pinned release needs
+# qwen_extra_index_urls = None
+#   folder of wheels on the host, looked into before any index
+# qwen_wheel_directory = None
+#   use the wheel folder alone and ask no index
+# qwen_offline = False
+#   releases kept beside the current one, for going back
+# qwen_keep_releases = 2
+#   uv's cache on the host
+# qwen_uv_cache_directory = "/var/cache/qwen/uv"
+
+# == What the cpu engine serves. It is for trying qwenlab out: a small checkpoint, no planning.
+#   hub repository that the cpu engine serves, `owner/name`
+# qwen_cpu_checkpoint = None
+#   commit of that repository, all 40 digits
+# qwen_cpu_revision = None
+#   longest prompt and answer together [tokens]
+# qwen_cpu_context = 2048
+#   requests answered at the same time
+# qwen_cpu_seats = 4
+#   memory for the KV cache [GiB]
+# qwen_cpu_kv_gib = 1
+
+# == Where checkpoints come from.
+#   address of the model hub
+# qwen_hub_endpoint = "https://huggingface.co"
+#   access token for gated or private repositories; better kept in a file
+# qwen_hub_token = None
+#   file on the control machine that holds the access token
+# qwen_hub_token_file = None
+
+# == How the engines are reached and started.
+#   address that the API listens on; none: all addresses with an API key, loopback without one
+# qwen_bind = None
+#   port of the first engine; further engines take the next ones
+# qwen_port = 8000
+#   key that requests must carry; better kept in a file
+# qwen_api_key = None
+#   file on the control machine that holds the API key
+# qwen_api_key_file = None
+#   names under which the API offers the model
+# qwen_served_model_names = ['qwen']
+#   how long an engine may take from start to its first answer [seconds]
+# qwen_start_timeout_s = 1800
+
+# == What every component stands on.
+#   service user that owns checkpoints and runs the engine
+# qwen_user = "qwen"
+#   home of the service user: compile caches that survive restarts
+# qwen_home = "/var/lib/qwen"
+#   where engine releases are built and kept
+# qwen_release_directory = "/opt/qwen"
+#   where checkpoints are kept
+# qwen_model_directory = "/srv/qwen/models"
+#   disk that must be free for a release; none: what the pinned release takes [GiB]
+# qwen_min_release_gib = None
+#   disk that must be free for checkpoints; none: 40 for cuda, 2 for cpu [GiB]
+# qwen_min_model_gib = None
+#   memory that a host must have; none: what the pinned release needs [GiB]
+# qwen_min_ram_gib = None
+#   how far the host's clock may be off the control machine's [seconds]
+# qwen_max_clock_skew_s = 300
+
+# == How a host reaches package indexes and the model hub.
+#   proxy for http addresses: apt, uv and the hub
+# qwen_http_proxy = None
+#   proxy for https addresses: apt, uv and the hub
+# qwen_https_proxy = None
+#   host names and domains reached without the proxy
+# qwen_no_proxy = []
+#   PEM files on the control machine that hosts shall trust beside their own certificates
+# qwen_extra_ca_certificates = []
+#   how long apt waits for another apt, e.g. unattended-upgrades [seconds]
+# qwen_apt_lock_timeout_s = 600

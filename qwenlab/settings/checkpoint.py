@@ -1,0 +1,37 @@
+"""Settings of the checkpoints: the hub they come from, and what the cpu engine serves."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import model_validator
+
+from qwenlab.settings.fields import SettingsGroup, setting
+
+
+class CheckpointSettings(SettingsGroup):
+    """Where checkpoints come from."""
+
+    hub_endpoint: str = setting("https://huggingface.co", "address of the model hub", pattern=r"^https?://\S+[^/\s]$")
+    hub_token: str | None = setting(
+        None, "access token for gated or private repositories; better kept in a file", secret=True, min_length=1
+    )
+    hub_token_file: str | None = setting(None, "file on the control machine that holds the access token")
+
+    @model_validator(mode="after")
+    def _one_token(self) -> Self:
+        if self.hub_token is not None and self.hub_token_file is not None:
+            raise ValueError("qwen_hub_token and qwen_hub_token_file are both set; keep one")
+        return self
+
+
+class CpuSettings(SettingsGroup):
+    """What the cpu engine serves. It is for trying qwenlab out: a small checkpoint, no planning."""
+
+    cpu_checkpoint: str | None = setting(
+        None, "hub repository that the cpu engine serves, `owner/name`", pattern=r"^[\w.-]+/[\w.-]+$"
+    )
+    cpu_revision: str | None = setting(None, "commit of that repository, all 40 digits", pattern=r"^[0-9a-f]{40}$")
+    cpu_context: int = setting(2048, "longest prompt and answer together", unit="tokens", ge=64)
+    cpu_seats: int = setting(4, "requests answered at the same time", ge=1)
+    cpu_kv_gib: int = setting(1, "memory for the KV cache", unit="GiB", ge=1)

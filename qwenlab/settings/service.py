@@ -1,0 +1,58 @@
+"""Settings of the service: address, port, key, patience."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Self
+
+from pydantic import field_validator, model_validator
+
+from qwenlab.settings.fields import SettingsGroup, setting
+
+
+class ServiceSettings(SettingsGroup):
+    """How the engines are reached and started."""
+
+    bind: str | None = setting(
+        None, "address that the API listens on; none: all addresses with an API key, loopback without one"
+    )
+    port: int = setting(8000, "port of the first engine; further engines take the next ones", ge=1, le=65535)
+    api_key: str | None = setting(
+        None, "key that requests must carry; better kept in a file", secret=True, min_length=8, pattern=r"^\S+$"
+    )
+    api_key_file: str | None = setting(None, "file on the control machine that holds the API key")
+    served_model_names: list[str] = setting(["qwen"], "names under which the API offers the model", min_length=1)
+    start_timeout_s: int = setting(
+        1800, "how long an engine may take from start to its first answer", unit="seconds", ge=10
+    )
+
+    @property
+    def has_key(self) -> bool:
+        """Whether requests need a key."""
+        return self.api_key is not None or self.api_key_file is not None
+
+    @property
+    def bind_address(self) -> str:
+        """The address to listen on."""
+        return self.bind or ("0.0.0.0" if self.has_key else "127.0.0.1")
+
+    @field_validator("bind")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                ip_address(value)
+            except ValueError:
+                raise ValueError(f"{value!r} is not an IP address") from None
+        return value
+
+    @model_validator(mode="after")
+    def _keyed_beyond_loopback(self) -> Self:
+        if self.api_key is not None and self.api_key_file is not None:
+            raise ValueError("qwen_api_key and qwen_api_key_file are both set; keep one")
+        if not self.has_key and not ip_address(self.bind_address).is_loopback:
+            raise ValueError(
+                f"qwen_bind = {self.bind!r} would answer anybody: set qwen_api_key_file (or qwen_api_key), "
+                "or leave qwen_bind out to listen on 127.0.0.1"
+            )
+        return self
