@@ -1,0 +1,42 @@
+"""Rate at which a prompt is read."""
+
+from __future__ import annotations
+
+from qwenlab.planner.throughput.calibration import Constants, constants
+from qwenlab.planner.throughput.step import ATTENTION_SHARE, HIDDEN, LAYERS, flops_per_token
+from qwenlab.planner.throughput.work import Work
+
+QUERY_WIDTH = 24 * 256  # query heads x head dimension
+
+
+def prefill_tok_s(work: Work, with_constants: Constants | None = None) -> float:
+    """Prompt tokens per second, averaged over a prompt of `work.depth` tokens.
+
+    GEMM and attention FLOPs per rank, plus two all-reduces per layer that move every token's hidden state. Pipeline
+    stages work on successive chunks at once, so the slowest stage sets the rate.
+    """
+    c = with_constants or constants()
+    return 1.0 / max(_stage_seconds(work, stage, c) for stage in range(len(work.layers)))
+
+
+def _stage_seconds(work: Work, stage: int, c: Constants) -> float:
+    cards = work.cards[stage * work.tp : (stage + 1) * work.tp]
+    share = work.layers[stage] / LAYERS
+    attention = 2 * work.depth * QUERY_WIDTH * LAYERS * ATTENTION_SHARE * share  # causal: half of 4 x depth x width
+    rates = []
+    for card in cards:
+        eight = work.weights.kernel == "8" and card.fp8_tflops
+        gemm_rate = (
+            (card.fp8_tflops or 0.0) * c.prefill_efficiency["8"]
+            if eight
+            else card.fp16_tflops * c.prefill_efficiency["16"]
+        )
+        attention_rate = card.fp16_tflops * c.prefill_efficiency["attention"]
+        rates.append(flops_per_token(share, False) / gemm_rate + attention / attention_rate)
+    seconds = max(rates) / work.tp / 1e12
+    if work.tp > 1:
+        rate = c.reduce_gb_s[work.link.value]
+        if work.link.value not in ("nvswitch", "nvlink"):
+            rate = min(rate, min(card.pcie_gb_s for card in cards))
+        seconds += 2 * work.layers[stage] * 2 * (work.tp - 1) / work.tp * HIDDEN * 2 / (rate * 1e9)
+    return seconds

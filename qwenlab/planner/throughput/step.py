@@ -1,0 +1,112 @@
+"""Time of one decode step: a roofline on bytes and FLOPs per stage, all-reduces by link, the drafter, the host."""
+
+from __future__ import annotations
+
+from math import hypot, log2
+
+from qwenlab.planner.throughput.calibration import Constants, constants
+from qwenlab.planner.throughput.work import GB, Silicon, Work
+
+LAYERS = 64
+ATTENTION_SHARE = 0.25  # every fourth layer keeps a KV cache, the others a recurrent state
+HIDDEN = 5120
+BODY_PARAMETERS = 24.4e9
+HEAD_PARAMETERS = 1.27e9
+OVERLAP = 4  # host and GPU overlap well, not perfectly: a soft maximum
+STATE_ELEMENTS = 48 * 128 * 128  # of one GDN layer
+
+
+def step_ms(work: Work, with_constants: Constants | None = None) -> float:
+    """Milliseconds from one verified token block of a stream to its next, all `work.streams` decoding together.
+
+    Pipeline stages work one after the other for one stream; with more streams they overlap until the slowest is busy.
+    """
+    c = with_constants or constants()
+    stages = len(work.layers)
+    groups = min(stages, work.streams)
+    streams = -(-work.streams // groups)
+    times = [_stage_ms(work, stage, streams, c) for stage in range(stages)]
+    gpu = max(sum(times) + c.stage_ms * (stages - 1), groups * max(times))
+    if work.draft is not None and work.backend in c.piecewise:
+        passes = work.draft_tokens if work.draft == "mtp" else 1
+        host = c.host_ms["several" if work.tp > 1 else "one"] + passes * c.host_ms["pass"]
+        return float((gpu**OVERLAP + host**OVERLAP) ** (1 / OVERLAP))
+    return gpu
+
+
+def _stage_ms(work: Work, stage: int, streams: int, c: Constants) -> float:
+    cards = work.cards[stage * work.tp : (stage + 1) * work.tp]
+    share = work.layers[stage] / LAYERS
+    last = stage == len(work.layers) - 1
+    slowest = max(_rank_ms(work, card, share, last, streams, c) for card in cards)
+    tokens = streams * (work.draft_tokens + 1)
+    reduces = 2 * work.layers[stage] + (2 if last else 0)
+    total = slowest + reduces * _reduce_us(work, cards, tokens, c) / 1e3
+    return total + (c.step_ms + _draft_fixed_ms(work, cards, c) if last else 0.0)
+
+
+def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: int, c: Constants) -> float:
+    """Kernels of one card: weights read once, states and cache per stream, FLOPs per token."""
+    tokens = streams * (work.draft_tokens + 1)
+    read = card.bandwidth_gb_s * c.read_efficiency
+    w = work.weights
+    weight_gb = w.body * share + (w.head if last else 0.0)
+    gemm = hypot(
+        weight_gb / work.tp / read * 1e3,
+        tokens * flops_per_token(share, last) / work.tp / (tensor_tflops(card, w.kernel, c) * 1e12) * 1e3,
+    )
+    gdn_layers = LAYERS * (1 - ATTENTION_SHARE) * share
+    state_gb = streams * (work.draft_tokens + 2) * gdn_layers * STATE_ELEMENTS * work.state_bytes / work.tp / GB
+    drafting = _draft_read_gb(work) / work.tp / read * 1e3 if last else 0.0
+    return (
+        gemm
+        + state_gb / read * 1e3
+        + cache_ms(work, card, share, streams, c)
+        + drafting
+        + c.layer_us * LAYERS * share / 1e3
+    )
+
+
+def flops_per_token(share: float, last: bool) -> float:
+    """Multiply-adds of the weights one token passes, counted as two."""
+    return 2 * (BODY_PARAMETERS * share + (HEAD_PARAMETERS if last else 0.0))
+
+
+def tensor_tflops(card: Silicon, kernel: str, c: Constants) -> float:
+    """Rate that GEMMs reach on this card: 8-bit inputs where both the checkpoint and the card have them."""
+    if kernel == "8" and card.fp8_tflops:
+        return card.fp8_tflops * c.compute_efficiency["8"]
+    return card.fp16_tflops * c.compute_efficiency["16"]
+
+
+def cache_ms(work: Work, card: Silicon, share: float, streams: int, c: Constants) -> float:
+    """Reading the KV cache of all streams; tensor parallel splits the four KV heads, no further."""
+    efficiency = c.attention_read["verify" if work.draft_tokens else "decode"][work.backend]
+    kv_gb = streams * work.depth * work.kv_bytes * LAYERS * ATTENTION_SHARE * share / min(work.tp, 4) / GB
+    return kv_gb / (card.bandwidth_gb_s * efficiency) * 1e3
+
+
+def _reduce_us(work: Work, cards: tuple[Silicon, ...], tokens: int, c: Constants) -> float:
+    if work.tp == 1:
+        return 0.0
+    link = work.link.value
+    rate = c.reduce_gb_s[link]
+    if link not in ("nvswitch", "nvlink"):
+        rate = min(rate, min(card.pcie_gb_s for card in cards))
+    moved = 2 * (work.tp - 1) / work.tp * tokens * HIDDEN * 2
+    return c.reduce_us[link] * log2(work.tp) + moved / (rate * 1e3)
+
+
+def _draft_read_gb(work: Work) -> float:
+    w = work.weights
+    if work.draft == "mtp":
+        return work.draft_tokens * (w.mtp + w.draft_head)
+    return work.drafter_gb + w.head if work.draft else 0.0
+
+
+def _draft_fixed_ms(work: Work, cards: tuple[Silicon, ...], c: Constants) -> float:
+    if work.draft is None:
+        return 0.0
+    if work.draft == "mtp":
+        return work.draft_tokens * (c.mtp_ms + 4 * _reduce_us(work, cards, 1, c) / 1e3)
+    return c.dflash_ms + 12 * _reduce_us(work, cards, work.draft_tokens + 1, c) / 1e3
