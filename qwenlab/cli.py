@@ -14,6 +14,7 @@ from qwenlab import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module holding main(argv), one line of help)
+    "bundle": ("qwenlab.bundle.cli", "make, split, join and verify an offline bundle for air-gapped hosts"),
     "lock": ("qwenlab.engine.lock", "resolve the engine locks anew (for maintainers)"),
     "settings": ("qwenlab.settings.document", "print, write or check the table of settings"),
 }

@@ -1,0 +1,156 @@
+"""Make a bundle: fetch the wheels of a lock that the target lacks, add uv, patches and what was asked for."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from qwenlab import __version__
+from qwenlab.bundle.manifest import MANIFEST, BundleError, Manifest, describe
+from qwenlab.bundle.selection import Pin, Selection
+
+OLDEST_GLIBC_MINOR = 5
+
+
+@dataclass(frozen=True)
+class Target:
+    """The machine that the wheels are for. `glibc` is the minor of its glibc 2.x (Ubuntu 22.04: 35, 24.04: 39)."""
+
+    python: str
+    glibc: int = 35
+    machine: str = "x86_64"
+
+    @property
+    def platform(self) -> str:
+        """The newest wheel platform that the target takes."""
+        return f"manylinux_2_{self.glibc}_{self.machine}"
+
+    def markers(self) -> dict[str, str]:
+        """PEP 508 marker variables of the target."""
+        return {
+            "implementation_name": "cpython",
+            "platform_python_implementation": "CPython",
+            "platform_machine": self.machine,
+            "platform_release": "",
+            "platform_system": "Linux",
+            "platform_version": "",
+            "sys_platform": "linux",
+            "os_name": "posix",
+            "python_version": self.python,
+            "python_full_version": f"{self.python}.0",
+            "implementation_version": f"{self.python}.0",
+            "extra": "",
+        }
+
+    def pip_platforms(self) -> list[str]:
+        """Every platform tag that the target takes, newest first (pip matches these to the letter)."""
+        numbered = [f"manylinux_2_{minor}_{self.machine}" for minor in range(self.glibc, OLDEST_GLIBC_MINOR - 1, -1)]
+        return [*numbered, *(f"manylinux{year}_{self.machine}" for year in ("2014", "2010", "1")), "any"]
+
+
+def fetch_wheels(
+    pins: Sequence[Pin], target: Target, out: Path, index_options: Sequence[str], say: Callable[[str], None]
+) -> None:
+    """Download one wheel per pin into `out` (pip: no dependencies, wheels only, the lock's hashes demanded).
+
+    Args:
+        index_options: `--index-url`, `--extra-index-url`, `--find-links` as pip takes them.
+        say: receives progress lines.
+
+    Raises:
+        BundleError: the index has no wheel for a pin on this target, or another one than the lock names; pip's words
+            are in the text.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = out.with_name("wanted.txt")
+    wanted.write_text("".join(f"{pin}{''.join(f' --hash={value}' for value in pin.hashes)}\n" for pin in pins))
+    platforms = [word for name in target.pip_platforms() for word in ("--platform", name)]
+    command = ["uv", "run", "--quiet", "--no-project", "--with", "pip", "python", "-m", "pip", "download"]
+    options = ["--progress-bar", "off", "--no-deps", "--only-binary=:all:", "--implementation", "cp"]
+    files = ["--dest", str(out), "--requirement", str(wanted)]
+    run = subprocess.Popen(
+        [*command, *options, "--python-version", target.python, *platforms, *index_options, *files],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert run.stdout is not None
+    said, done = [], 0
+    for line in run.stdout:
+        said.append(line.rstrip())
+        if line.startswith("Saved "):
+            done += 1
+            say(f"[{done}/{len(pins)}] {Path(line.split()[1]).name}")
+    wanted.unlink()
+    if run.wait() != 0:
+        first = next((number for number, line in enumerate(said) if line.startswith("ERROR")), len(said) - 5)
+        errors = said[max(first, 0) :]
+        raise BundleError(f"pip download for Python {target.python} on {target.platform} failed:\n" + "\n".join(errors))
+
+
+def trim(wheel: Path, patterns: Collection[str]) -> tuple[str, ...]:
+    """Rewrite a wheel without the members that match a pattern, and without compression.
+
+    RECORD is kept in step. The pieces are compressed as a whole, which packs plain members far better.
+
+    Returns:
+        the names that were dropped.
+    """
+    plain = wheel.with_suffix(".plain")
+    dropped = []
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(plain, "w", zipfile.ZIP_STORED) as sink:
+        record = next(name for name in source.namelist() if name.endswith(".dist-info/RECORD"))
+        for member in source.infolist():
+            if any(fnmatch(member.filename, pattern) for pattern in patterns):
+                dropped.append(member.filename)
+            elif member.filename != record:
+                sink.writestr(_stored(member), source.read(member))
+        rows = [row for row in csv.reader(io.StringIO(source.read(record).decode())) if row[0] not in dropped]
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        sink.writestr(record, text.getvalue())
+    plain.replace(wheel)
+    return tuple(dropped)
+
+
+def _stored(member: zipfile.ZipInfo) -> zipfile.ZipInfo:
+    plain = zipfile.ZipInfo(member.filename, member.date_time)
+    plain.external_attr = member.external_attr
+    return plain
+
+
+def finish(
+    root: Path, *, engine: str, vllm: str, target: Target, lock: bytes, chosen: Selection, extras: dict[str, Path]
+) -> Manifest:
+    """Add what was asked for beside the wheels and write requirements and manifest.
+
+    Args:
+        extras: name below the bundle -> directory to copy there (`models/...`, `kernels`, `patches`).
+    """
+    for name, source in extras.items():
+        if not source.is_dir():
+            raise BundleError(f"{source} is not a directory")
+        shutil.copytree(source, root / name)
+    wheels = {path.name: path for path in sorted((root / "wheels").glob("*.whl"))}
+    lines = [f"./wheels/{name}" for name in wheels]
+    (root / "requirements.txt").write_text("\n".join(lines) + "\n")
+    manifest = Manifest(
+        qwenlab=__version__,
+        engine=engine,
+        vllm=vllm,
+        python=target.python,
+        platform=target.platform,
+        lock_sha256=hashlib.sha256(lock).hexdigest(),
+        files=describe(root),
+        left_out=chosen.left_out,
+    )
+    (root / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
+    return manifest

@@ -1,0 +1,128 @@
+"""`python -m qwenlab bundle`: make, split, join and verify an offline bundle."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from qwenlab.bundle import build, pieces
+from qwenlab.bundle.manifest import BundleError, verify
+from qwenlab.bundle.selection import Selection, parse_have, parse_lock, select
+
+MIB = 1 << 20
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog="python -m qwenlab bundle", description=__doc__)
+    what = options.add_mutually_exclusive_group(required=True)
+    what.add_argument("--engine", choices=("cuda", "cpu"), help="make a bundle with this engine")
+    what.add_argument("--split", type=Path, metavar="BUNDLE", help="cut an existing bundle into pieces")
+    what.add_argument("--join", type=Path, metavar="PIECES", help="put pieces together again, into --out")
+    what.add_argument("--verify", type=Path, metavar="BUNDLE", help="check every file of a bundle")
+    options.add_argument("--out", "--to", type=Path, dest="out", metavar="DIR", help="new directory to write")
+    options.add_argument("--vllm", help="vLLM version (default: the engine's default pin)")
+    options.add_argument("--python", default="3.12", help="Python minor of the target (default %(default)s)")
+    options.add_argument("--glibc", type=int, default=35, help="minor of the target's glibc 2.x (default %(default)s)")
+    options.add_argument("--lock", type=Path, help="another lock than the engine's own")
+    options.add_argument("--have", type=Path, help="`pip list --format=freeze` of the target: equal versions stay out")
+    options.add_argument(
+        "--accept", default="", metavar="A,B", help="packages whose other version there is good enough"
+    )
+    options.add_argument("--leave", default="", metavar="A,B", help="packages left out although the target lacks them")
+    options.add_argument("--trim", action="append", default=[], metavar="GLOB", help="members to drop from wheels")
+    options.add_argument("--add", action="append", default=[], metavar="NAME=DIR", help="add DIR as NAME (models/...)")
+    options.add_argument("--index-url", help="package index (default: PyPI or pip's own configuration)")
+    options.add_argument("--extra-index-url", action="append", default=[])
+    options.add_argument("--find-links", action="append", default=[], metavar="DIR")
+    options.add_argument(
+        "--piece-mib", type=int, metavar="MIB", help="also cut into pieces of this size, in OUT.pieces"
+    )
+    return options
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; 0 done, 2 refused with the reason on stderr."""
+    options = parser().parse_args(argv)
+    try:
+        if options.verify:
+            manifest = verify(options.verify)
+            print(f"whole: {len(manifest.files)} files, vLLM {manifest.vllm} ({manifest.engine})")
+            return 0
+        if options.out is None:
+            raise BundleError("name the directory to write with --out")
+        if options.join:
+            pieces.join(options.join, options.out)
+            print(f"joined and whole: {len(verify(options.out).files)} files in {options.out}")
+        elif options.split:
+            verify(options.split)
+            print(
+                f"{pieces.split(options.split, options.out, (options.piece_mib or 1024) * MIB)} pieces in {options.out}"
+            )
+        else:
+            _make(options)
+    except BundleError as error:
+        print(f"qwenlab bundle: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _make(options: argparse.Namespace) -> None:
+    root: Path = options.out
+    if root.exists():
+        raise BundleError(f"{root} exists already; name a new directory")
+    target = build.Target(options.python, options.glibc)
+    vllm, lock = _lock(options)
+    have = parse_have(options.have.read_text()) if options.have else {}
+    chosen = select(parse_lock(lock.decode(), target.markers()), have, _names(options.accept), _names(options.leave))
+    extras = dict(item.split("=", 1) for item in options.add)
+    partial = root.with_name(root.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    _say(f"{len(chosen.travels)} packages travel, {len(chosen.left_out)} stay behind")
+    build.fetch_wheels(chosen.travels, target, partial / "wheels", _index(options), _say)
+    if options.trim or options.piece_mib:
+        for wheel in sorted((partial / "wheels").glob("*.whl")):
+            for name in build.trim(wheel, options.trim):
+                _say(f"dropped {name}")
+    _write(partial, options, vllm, target, lock, chosen, {name: Path(source) for name, source in extras.items()})
+    partial.rename(root)
+    print(f"bundle in {root}")
+    if options.piece_mib:
+        out = root.with_name(root.name + ".pieces")
+        print(f"{pieces.split(root, out, options.piece_mib * MIB)} pieces in {out}")
+
+
+def _write(
+    partial: Path,
+    options: argparse.Namespace,
+    vllm: str,
+    target: build.Target,
+    lock: bytes,
+    chosen: Selection,
+    extras: dict[str, Path],
+) -> None:
+    build.finish(partial, engine=options.engine, vllm=vllm, target=target, lock=lock, chosen=chosen, extras=extras)
+
+
+def _lock(options: argparse.Namespace) -> tuple[str, bytes]:
+    if options.lock is None or options.vllm is None:
+        raise BundleError("name --lock and --vllm")
+    return options.vllm, options.lock.read_bytes()
+
+
+def _index(options: argparse.Namespace) -> list[str]:
+    words = ["--index-url", options.index_url] if options.index_url else []
+    for flag, values in (("--extra-index-url", options.extra_index_url), ("--find-links", options.find_links)):
+        words += [word for value in values for word in (flag, value)]
+    return words
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

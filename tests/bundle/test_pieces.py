@@ -1,0 +1,168 @@
+"""A bundle is cut, carried and put together again: whole, or refused by name with nothing left behind."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from qwenlab.bundle import build, pieces
+from qwenlab.bundle.cli import main
+from qwenlab.bundle.manifest import BundleError, read, verify
+from qwenlab.bundle.selection import Pin, Selection
+
+MIB = 1 << 20
+
+
+def make_wheel(folder: Path, name: str, members: dict[str, bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    info = f"{name}-1.0.dist-info"
+    listed = {**members, f"{info}/METADATA": b"Metadata-Version: 2.1\nName: %s\nVersion: 1.0\n" % name.encode()}
+    listed[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    record = "".join(f"{member},sha256=x,{len(data)}\n" for member, data in listed.items()) + f"{info}/RECORD,,\n"
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, data in listed.items():
+            archive.writestr(member, data)
+        archive.writestr(f"{info}/RECORD", record)
+    return path
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A small real bundle: two wheels and a folder of kernels."""
+    root = tmp_path / "bundle"
+    make_wheel(root / "wheels", "alpha", {"alpha/__init__.py": b"x = 1\n", "alpha/big.so": os.urandom(3 * MIB)})
+    make_wheel(root / "wheels", "beta", {"beta/__init__.py": b""})
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "topk.so").write_bytes(b"\x7fELF")
+    build.finish(
+        root,
+        engine="cuda",
+        vllm="0.33.0",
+        target=build.Target("3.12"),
+        lock=b"alpha==1.0\nbeta==1.0\n",
+        chosen=Selection((Pin("alpha", "1.0"), Pin("beta", "1.0")), ()),
+        extras={"kernels": tmp_path / "kernels"},
+    )
+    return root
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_pieces_join_to_the_same_bundle(bundle: Path, tmp_path: Path) -> None:
+    count = pieces.split(bundle, tmp_path / "p", MIB)
+    assert count >= 3
+    assert all(path.stat().st_size <= MIB for path in (tmp_path / "p").glob("piece.*"))
+    pieces.join(tmp_path / "p", tmp_path / "joined")
+    assert contents(tmp_path / "joined") == contents(bundle)
+    verify(tmp_path / "joined")
+
+
+def test_the_other_side_needs_only_the_standard_library(bundle: Path, tmp_path: Path) -> None:
+    pieces.split(bundle, tmp_path / "p", MIB)
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(tmp_path / "p" / "join.py"),
+        str(tmp_path / "p"),
+        str(tmp_path / "there"),
+    ]
+    subprocess.run(command, check=True)
+    assert contents(tmp_path / "there") == contents(bundle)
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        (lambda folder: (folder / "piece.001").unlink(), "missing: piece.001"),
+        (lambda folder: _flip(folder / "piece.001"), "piece.001|whole archive"),
+        (lambda folder: _flip_last(folder), "digest differs|whole archive"),
+        (lambda folder: (folder / "pieces.json").unlink(), "no pieces.json"),
+        (lambda folder: os.truncate(folder / "piece.000", 1000), "piece.000|whole archive"),
+    ],
+    ids=["lost", "flipped", "flipped at the end", "no index", "cut short"],
+)
+def test_damaged_pieces_are_refused_and_leave_nothing(bundle: Path, tmp_path: Path, damage, word: str) -> None:  # type: ignore[no-untyped-def]
+    pieces.split(bundle, tmp_path / "p", MIB)
+    damage(tmp_path / "p")
+    with pytest.raises(BundleError, match=word):
+        pieces.join(tmp_path / "p", tmp_path / "joined")
+    assert not list(tmp_path.glob("joined*"))
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _flip_last(folder: Path) -> None:
+    last = sorted(folder.glob("piece.*"))[-1]
+    data = bytearray(last.read_bytes())
+    data[-1] ^= 1
+    last.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        (lambda root: (root / "kernels" / "topk.so").unlink(), "kernels/topk.so: missing"),
+        (lambda root: (root / "kernels" / "topk.so").write_bytes(b"\x7fELG"), "kernels/topk.so: digest differs"),
+        (lambda root: (root / "kernels" / "topk.so").write_bytes(b"longer"), "6 bytes, 4 expected"),
+        (lambda root: (root / "extra").write_bytes(b""), "extra: not in the manifest"),
+        (lambda root: (root / "bundle.json").unlink(), "is not a bundle"),
+        (lambda root: (root / "bundle.json").write_text("{"), "cannot be read"),
+    ],
+)
+def test_verify_names_every_fault(bundle: Path, damage, word: str) -> None:  # type: ignore[no-untyped-def]
+    damage(bundle)
+    with pytest.raises(BundleError, match=word):
+        verify(bundle)
+
+
+def test_trim_drops_members_and_keeps_record_in_step(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "alpha", {"alpha/__init__.py": b"x = 1\n", "alpha/fa2.so": b"big"})
+    assert build.trim(wheel, ["alpha/fa2*.so"]) == ("alpha/fa2.so",)
+    with zipfile.ZipFile(wheel) as archive:
+        record = archive.read("alpha-1.0.dist-info/RECORD").decode()
+        assert set(archive.namelist()) == {line.split(",")[0] for line in record.splitlines()}
+        assert "alpha/fa2.so" not in record
+        assert all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
+
+
+def test_wheels_come_from_the_named_folder_and_their_hashes_are_demanded(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "links", "alpha", {"alpha/__init__.py": b""})
+    offline = ["--no-index", "--find-links", str(wheel.parent)]
+    said: list[str] = []
+    build.fetch_wheels([Pin("alpha", "1.0")], build.Target("3.12"), tmp_path / "b" / "wheels", offline, said.append)
+    assert said == ["[1/1] alpha-1.0-py3-none-any.whl"]
+    wrong = Pin("alpha", "1.0", ("sha256:" + "0" * 64,))
+    with pytest.raises(BundleError, match="alpha"):
+        build.fetch_wheels([wrong], build.Target("3.12"), tmp_path / "c" / "wheels", offline, said.append)
+    with pytest.raises(BundleError, match="gamma"):
+        build.fetch_wheels([Pin("gamma", "2")], build.Target("3.12"), tmp_path / "d" / "wheels", offline, said.append)
+
+
+def test_the_command_makes_a_bundle_and_says_what_stays_behind(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_wheel(tmp_path / "links", "alpha", {"alpha/__init__.py": b""})
+    (tmp_path / "lock").write_text("alpha==1.0\nbeta==1.0\n")
+    (tmp_path / "have").write_text("beta==1.0\n")
+    call = ["--engine", "cuda", "--vllm", "0.33.0", "--lock", str(tmp_path / "lock"), "--have", str(tmp_path / "have")]
+    code = main([*call, "--find-links", str(tmp_path / "links"), "--out", str(tmp_path / "b"), "--piece-mib", "1"])
+    assert code == 0, capfd.readouterr().err
+    manifest = read(tmp_path / "b")
+    assert [file.path for file in manifest.wheels()] == ["wheels/alpha-1.0-py3-none-any.whl"]
+    assert [out.name for out in manifest.left_out] == ["beta"]
+    assert json.loads((tmp_path / "b.pieces" / "pieces.json").read_text())["pieces"]
+    assert main(["--verify", str(tmp_path / "b")]) == 0
+    assert main([*call, "--out", str(tmp_path / "b")]) == 2
+    assert "exists already" in capfd.readouterr().err
