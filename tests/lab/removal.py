@@ -1,0 +1,93 @@
+"""Taking a lab away without a trace, whatever state it is in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from tests.lab import cgroups, network
+from tests.lab.registry import LabRecord, Process, records, registry_lock
+from tests.lab.shell import LabError, run
+
+_GONE_WITHIN = 20.0  # seconds a killed process may take to vanish
+
+
+def remove(record: LabRecord) -> None:
+    """End the lab's processes and remove its mounts, links, rules, files and record.
+
+    Raises:
+        LabError: something would not go; the record stays so that the next attempt finds it.
+    """
+    for process in record.processes:
+        end(process)
+    cgroups.remove(f"qwenlab-lab-{record.number}-")
+    locks = _nspawn_locks(Path(record.directory))
+    for mount in reversed(_mounts_below(Path(record.directory))):
+        run(["umount", "--lazy", mount])
+    network.close(network.LabNetwork(record.number))
+    for machine in Path("/run/systemd/nspawn").glob(f"*/qwl{record.number}-*"):
+        shutil.rmtree(machine, ignore_errors=True)
+    for lock in locks:
+        lock.unlink(missing_ok=True)
+    shutil.rmtree(record.directory, ignore_errors=True)
+    if Path(record.directory).exists():
+        raise LabError(
+            f"{record.directory} could not be removed; see what still uses it with: fuser -vm {record.directory}"
+        )
+    if [other.number for other in records()] == [record.number]:
+        for path, value in record.restore:
+            if Path(path).exists():
+                Path(path).write_text(value)
+    record.forget()
+
+
+def remove_leftovers() -> list[int]:
+    """Remove the labs of dead owners; returns their numbers. Labs of the living and kept labs stay. Takes no lock."""
+    dead = [record for record in records() if record.owner is not None and not record.owner.alive()]
+    for record in dead:
+        remove(record)
+    return [record.number for record in dead]
+
+
+def destroy(number: int | None = None) -> list[int]:
+    """Remove kept labs and those of dead owners (only lab `number` when given); returns the numbers removed.
+
+    Raises:
+        LabError: the lab named belongs to a run that lives, or there is no such lab.
+    """
+    with registry_lock():
+        chosen = [record for record in records() if number in (None, record.number)]
+        if number is not None and not chosen:
+            raise LabError(f"there is no lab {number}; `list` shows those that are")
+        if number is not None and chosen[0].owned_by_the_living():
+            owner = chosen[0].owner
+            raise LabError(f"lab {number} belongs to process {owner.pid if owner else '?'}, which still runs")
+        gone = [record for record in chosen if not record.owned_by_the_living()]
+        for record in gone:
+            remove(record)
+    return [record.number for record in gone]
+
+
+def end(process: Process) -> None:
+    """Kill one process and wait until it is gone."""
+    if process.alive():
+        os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + _GONE_WITHIN
+    while process.alive():
+        if time.monotonic() > deadline:
+            raise LabError(f"process {process.pid} does not end")
+        time.sleep(0.02)
+
+
+def _mounts_below(directory: Path) -> list[str]:
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [point for point in points if Path(point).is_relative_to(directory)]
+
+
+def _nspawn_locks(directory: Path) -> list[Path]:
+    """Lock files that systemd-nspawn leaves for each root directory, named after its device and inode."""
+    roots = [root.stat() for root in directory.glob("*/root")]
+    return [Path(f"/run/systemd/nspawn/locks/inode-{root.st_dev}:{root.st_ino}") for root in roots]
