@@ -50,6 +50,42 @@ _sudo = True
 #   file on the control machine that holds the access token
 # qwen_hub_token_file = None
 
+# == What the host is asked to be good at, and overrides. An override wins; the plan says what it costs.
+#   what to be good at: `chat` (1 to 4 people), `batch` (8 and more requests at once), `long` (150,000 tokens of context and more), `edit` (answers quote the prompt)
+# qwen_workload = "chat"
+#   tokens that one request must be able to hold; none: as many as fit, up to the model's own limit [tokens]
+# qwen_context = None
+#   requests at the same time over the whole host; none: the workload's usual
+# qwen_concurrency = None
+#   load the vision tower and take images
+# qwen_vision = False
+#   weight formats: `speed` takes the fastest, `balanced` asks 4-bit weights to be a fifth faster than 8-bit ones, `fidelity` takes 8 bits and more only
+# qwen_quality = "balanced"
+#   catalogue key or weight format to serve; none: the planner's choice
+# qwen_checkpoint = None
+#   speculative decoding; none: the planner's choice
+# qwen_speculation = None
+#   draft tokens per step; none: the planner's choice
+# qwen_draft_tokens = None
+#   data type of the KV cache; none: the planner's choice
+# qwen_kv_cache_dtype = None
+#   cards that share every layer; none: the planner's choice
+# qwen_tensor_parallel = None
+#   pipeline stages of an engine; none: the planner's choice
+# qwen_pipeline_parallel = None
+#   copies of an engine behind one port; none: the planner's choice
+# qwen_data_parallel = None
+#   decoder layers of each pipeline stage, first stage first; none: solved for speed
+# qwen_layer_split = None
+#   cards to plan with, by UUID, PCI bus id or nvidia-smi index; none: every usable card
+# qwen_cards = None
+#   engines may use NVLink multicast; turn it off where several tenants share one NVSwitch host
+# qwen_nvlink_multicast = True
+#   vLLM arguments that win over the plan's, by their YAML name, e.g. `max-num-seqs: 16`
+# qwen_engine_args = {}
+#   environment variables of the engines that win over the plan's
+# qwen_engine_env = {}
+
 # == How the engines are reached and started.
 #   address that the API listens on; none: all addresses with an API key, loopback without one
 # qwen_bind = None

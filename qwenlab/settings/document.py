@@ -36,7 +36,14 @@ def default_of(field: FieldInfo) -> Any:
 
 def type_of(annotation: Any) -> str:
     """A type as a person writes it: `number`, `text or none`, `one of cuda, cpu`."""
-    names = {str: "text", int: "whole number", float: "number", bool: "True or False", NoneType: "none"}
+    names = {
+        Any: "anything",
+        str: "text",
+        int: "whole number",
+        float: "number",
+        bool: "True or False",
+        NoneType: "none",
+    }
     if annotation in names:
         return names[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)

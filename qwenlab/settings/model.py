@@ -10,6 +10,7 @@ from qwenlab.settings.checkpoint import CheckpointSettings, CpuSettings
 from qwenlab.settings.engine import EngineSettings
 from qwenlab.settings.fields import SettingsGroup
 from qwenlab.settings.host import HostSettings, NetworkSettings
+from qwenlab.settings.planner import PlannerSettings
 from qwenlab.settings.service import ServiceSettings
 
 GROUPS: tuple[type[SettingsGroup], ...] = (
@@ -17,13 +18,16 @@ GROUPS: tuple[type[SettingsGroup], ...] = (
     EngineSettings,
     CpuSettings,
     CheckpointSettings,
+    PlannerSettings,
     ServiceSettings,
     HostSettings,
     NetworkSettings,
 )
 
 
-class Settings(HostSettings, NetworkSettings, EngineSettings, CheckpointSettings, CpuSettings, ServiceSettings):
+class Settings(
+    HostSettings, NetworkSettings, EngineSettings, CheckpointSettings, CpuSettings, PlannerSettings, ServiceSettings
+):
     """Every `qwen_*` setting of one host, validated. Field names are the keys without `qwen_`."""
 
     @model_validator(mode="after")
