@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module holding main(argv), one line of help)
     "bundle": ("qwenlab.bundle.cli", "make, split, join and verify an offline bundle for air-gapped hosts"),
     "lock": ("qwenlab.engine.lock", "resolve the engine locks anew (for maintainers)"),
+    "memory": ("qwenlab.planner.memory.cli", "blocks, tokens and GiB of a KV pool for a given configuration"),
     "settings": ("qwenlab.settings.document", "print, write or check the table of settings"),
 }
 

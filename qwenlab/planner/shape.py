@@ -52,6 +52,11 @@ class EngineShape:
         kv_bytes: pinned pool per card in bytes; None lets vLLM size it from gpu_memory_utilization.
         vllm: version whose block rules hold, e.g. "0.33.0".
         grouping_patched: the KV group-size patch of the series is applied.
+        block_size: tokens for `--block-size`; None lets the memory model choose (`kv_layout(shape).block_size`).
+        drafter_attention_backend: of the drafter's layers; None follows the KV data type.
+        gdn_prefill_backend: "triton", "flashinfer" or None for vLLM's own choice by compute capability.
+        in_flight_capped: the pipeline's in-flight batches are capped at one per stage (patch of the series).
+        embedding_shared: later pipeline stages carry no unused copy of the embedding (patch of the series).
     """
 
     checkpoint: str
@@ -76,3 +81,8 @@ class EngineShape:
     kv_bytes: int | None = None
     gpu_memory_utilization: float | None = None
     grouping_patched: bool = True
+    block_size: int | None = None
+    drafter_attention_backend: str | None = None
+    gdn_prefill_backend: str | None = None
+    in_flight_capped: bool = True
+    embedding_shared: bool = True

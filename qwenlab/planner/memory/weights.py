@@ -1,0 +1,51 @@
+"""Loaded weights of each rank: layers by stage, embedding and vision first, head and drafter last."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from qwenlab.planner.catalogue import checkpoints, drafter_checkpoints
+from qwenlab.planner.memory.config import layers_per_stage
+from qwenlab.planner.shape import EngineShape
+
+# Rotary tables, norms, convolution kernels and other buffers that "model loading" counts beside the weights: the
+# difference between tensors and log on four loads (vLLM 0.30.0 on an H200, bf16: 50.22, 25.17 and 27.54 GiB;
+# HyperQwen docs/gotchas.md 8: 14.26 GiB), 0.11 to 0.13 GiB.
+BUFFERS_GIB = 0.12
+
+
+def weights_per_rank(shape: EngineShape) -> list[float]:
+    """GiB of weights on each card, in rank order (stage by stage, tp cards each; replica by replica)."""
+    per_stage = weights_per_stage(shape)
+    return [gib for _ in range(shape.dp) for gib in per_stage for _ in range(shape.tp)]
+
+
+@lru_cache(maxsize=65_536)
+def weights_per_stage(shape: EngineShape) -> tuple[float, ...]:
+    """GiB of weights on one card of each pipeline stage."""
+    spec = checkpoints()[shape.checkpoint]
+    model, gib = spec.geometry, spec.gib
+    stages = layers_per_stage(shape, model.layers)
+    method = shape.speculation.method if shape.speculation else None
+    sizes = []
+    first = 0
+    for stage, layers in enumerate(stages):
+        held = range(first, first + layers)
+        attention = sum(model.is_full_attention(layer) for layer in held)
+        size = attention * gib["attention_layer"] + (layers - attention) * gib["gdn_layer"]
+        is_last = stage == len(stages) - 1
+        # A stage after the first keeps a copy of the embedding in stock vLLM; with the patch only where a drafter
+        # on the last stage reads it.
+        if stage == 0 or not shape.embedding_shared or (is_last and method is not None):
+            size += gib["embedding"]
+        if stage == 0 and shape.vision:
+            size += gib["vision"]
+        if is_last:
+            size += gib["lm_head"]
+            if method == "mtp":
+                size += gib["mtp"]
+            if method == "dflash" and shape.drafter is not None:
+                size += drafter_checkpoints()[shape.drafter].gib
+        sizes.append(size / shape.tp + BUFFERS_GIB)
+        first += layers
+    return tuple(sizes)
