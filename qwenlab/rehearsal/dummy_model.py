@@ -49,8 +49,61 @@ DRAFTER_SELECTOR = {"conv_kernel_size": 4, "conv_group_size": 64, "selector_rank
 DRAFTER_BLOCK = 8
 
 
-def target_config(model: ModelGeometry) -> dict[str, Any]:
-    """`config.json` of a Qwen3.5-architecture model of this geometry, in bfloat16."""
+def _integer_groups(bits: int) -> dict[str, Any]:
+    weights = {"num_bits": bits, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head", "re:.*in_proj_[ab]$", "re:.*visual.*"],
+    }
+
+
+def quantization(format_: str, model: ModelGeometry) -> dict[str, Any] | None:
+    """`quantization_config` of a catalogue format; None for bf16.
+
+    The layouts are those that vLLM 0.33.0 reads: block FP8 (`quantization/fp8.py`), compressed-tensors packed integers
+    and AutoRound. The two small gate projections and the convolution of a GDN layer stay in 16 bit in all of them.
+
+    Raises:
+        ValueError: a format whose layout is not known here.
+    """
+    layers = [f"model.language_model.layers.{number}" for number in range(model.layers)]
+    small = [
+        f"{layer}.linear_attn.{name}"
+        for number, layer in enumerate(layers)
+        if not model.is_full_attention(number)
+        for name in ("conv1d", "in_proj_a", "in_proj_b")
+    ]
+    if format_ == "bf16":
+        return None
+    if format_ == "fp8":
+        return {
+            "quant_method": "fp8",
+            "fmt": "e4m3",
+            "activation_scheme": "dynamic",
+            "weight_block_size": [128, 128],
+            "modules_to_not_convert": ["lm_head", "model.language_model.embed_tokens", "mtp.fc", *small],
+        }
+    if format_ in ("w8a16", "w4a16"):
+        return _integer_groups(8 if format_ == "w8a16" else 4)
+    if format_ == "int4-autoround":
+        return {
+            "quant_method": "auto-round",
+            "bits": 4,
+            "group_size": 128,
+            "sym": True,
+            "data_type": "int",
+            "packing_format": "auto_round:auto_gptq",
+            "extra_config": {name: {"bits": 16, "data_type": "float"} for name in [*small, "lm_head", "mtp.fc"]},
+        }
+    raise ValueError(f"no dummy layout for the format {format_!r}")
+
+
+def target_config(model: ModelGeometry, format_: str = "bf16") -> dict[str, Any]:
+    """`config.json` of a Qwen3.5-architecture model of this geometry, in one of the catalogue's formats."""
     kinds = [
         "full_attention" if model.is_full_attention(layer) else "linear_attention" for layer in range(model.layers)
     ]
@@ -82,7 +135,9 @@ def target_config(model: ModelGeometry) -> dict[str, Any]:
         "mtp_num_hidden_layers": model.mtp_layers,
         "mamba_ssm_dtype": model.gdn.state_dtype,
     }
+    quantized = quantization(format_, model)
     return {
+        **({} if quantized is None else {"quantization_config": quantized}),
         "architectures": [model.architecture],
         "model_type": "qwen3_5",
         "text_config": text,
@@ -96,9 +151,11 @@ def target_config(model: ModelGeometry) -> dict[str, Any]:
     }
 
 
-def drafter_config(drafter: DrafterGeometry, model: ModelGeometry) -> dict[str, Any]:
-    """`config.json` of a DFlash2 drafter of this geometry for `model`, in bfloat16."""
+def drafter_config(drafter: DrafterGeometry, model: ModelGeometry, format_: str = "bf16") -> dict[str, Any]:
+    """`config.json` of a DFlash2 drafter of this geometry for `model`."""
+    quantized = quantization(format_, model)
     return {
+        **({} if quantized is None else {"quantization_config": quantized}),
         "architectures": ["DFlash2DraftModel"],
         "model_type": "qwen3",
         "hidden_size": drafter.hidden_size,

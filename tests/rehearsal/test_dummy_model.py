@@ -37,3 +37,23 @@ def test_every_id_of_the_vocabulary_can_be_printed(tmp_path: Path) -> None:
     assert tokenizer.encode("w7 w9 <|im_end|>").ids == [7, 9, 2]
     assert tokenizer.decode([vocab_size - 1]) == f"w{vocab_size - 1}"
     assert json.loads((tmp_path / "generation_config.json").read_text())["eos_token_id"] == 2
+
+
+@pytest.mark.parametrize(
+    ("format_", "method"),
+    [
+        ("fp8", "fp8"),
+        ("w8a16", "compressed-tensors"),
+        ("w4a16", "compressed-tensors"),
+        ("int4-autoround", "auto-round"),
+    ],
+)
+def test_a_quantised_format_says_how_vllm_reads_it(format_: str, method: str) -> None:
+    assert target_config(models()["qwen3.8-27b"], format_)["quantization_config"]["quant_method"] == method
+
+
+def test_bf16_has_no_quantization_and_an_unknown_format_is_refused() -> None:
+    model = models()["qwen3.8-27b"]
+    assert "quantization_config" not in target_config(model)
+    with pytest.raises(ValueError, match="gguf"):
+        target_config(model, "gguf")
