@@ -58,7 +58,7 @@ class Severity(StrEnum):
 class Diagnosis(_Value):
     """One finding about the host, in words for its owner."""
 
-    code: str = Field(description="stable name, e.g. 'driver-library-mismatch'")
+    code: str = Field(description="stable name, e.g. 'driver_library_mismatch'")
     severity: Severity
     text: str = Field(description="what is wrong and what to do")
     gpu: str | None = Field(default=None, description="UUID or PCI bus id of the card it is about")
@@ -73,6 +73,7 @@ class PcieLink(_Value):
     width_now: int | None = None
     width_max: int | None = None
     width_slot: int | None = None
+    replays: int | None = Field(default=None, description="link errors that PCIe repaired by sending again, so far")
 
 
 class PowerLimit(_Value):
@@ -107,6 +108,10 @@ class Gpu(_Value):
     memory_total_mib: int | None = None
     memory_used_mib: int | None = Field(default=None, description="in use when read: a desktop, another program")
     memory_reserved_mib: int | None = Field(default=None, description="kept by the driver, never allocatable")
+    memory_unified: bool = Field(default=False, description="shares the host's RAM; then the total may be unknown")
+    bar1_total_mib: int | None = Field(default=None, description="window for peer access and CPU mappings")
+    bar1_used_mib: int | None = None
+    processes: int | None = Field(default=None, description="compute programs on the card when read")
     display_active: bool | None = None
     display_attached: bool | None = None
     ecc_enabled: bool | None = None
@@ -116,6 +121,8 @@ class Gpu(_Value):
     power: PowerLimit = PowerLimit()
     persistence: bool | None = None
     numa_node: int | None = None
+    cpu_affinity: str | None = Field(default=None, description="as `nvidia-smi topo -m` prints it; '' where it is empty")
+    numa_affinity: str | None = Field(default=None, description="as `nvidia-smi topo -m` prints it: '0', 'N/A', '0-3'")
     xid: tuple[int, ...] = Field(default=(), description="Xid codes seen in the kernel log for this card")
     usable: bool = True
     unusable_because: str | None = None
@@ -158,6 +165,10 @@ class Driver(_Value):
     cuda: str | None = Field(default=None, description="highest CUDA version the driver supports")
     open_module: bool | None = None
     nouveau_loaded: bool | None = None
+    module_files: tuple[str, ...] = Field(default=(), description="every nvidia.ko that the running kernel could load")
+    packages: dict[str, str] = Field(default_factory=dict, description="installed driver packages and versions")
+    held: tuple[str, ...] = Field(default=(), description="driver packages that apt holds back")
+    runfile: bool | None = Field(default=None, description="installed by NVIDIA's .run file, outside the package system")
 
 
 class OperatingSystem(_Value):
@@ -196,9 +207,16 @@ class HostInventory(_Value):
     driver: Driver = Driver()
     cuda_toolkits: tuple[str, ...] = ()
     nvcc: str | None = None
+    glibc: str | None = None
+    bios: str | None = Field(default=None, description="board, BIOS version and date")
+    boot_id: str | None = None
+    fingerprint: str | None = Field(
+        default=None, description="changes with the cards, slots, BIOS, kernel or driver: measured verdicts expire"
+    )
     gpus: tuple[Gpu, ...] = ()
     pairs: tuple[GpuPair, ...] = ()
     nic_columns: tuple[str, ...] = ()
+    topology_gpus: int | None = Field(default=None, description="GPU columns of `nvidia-smi topo -m`")
     parse: ParseState = ParseState.OK
     diagnoses: tuple[Diagnosis, ...] = ()
     provenance: dict[str, Source] = Field(default_factory=dict)
