@@ -49,6 +49,9 @@ DRAFTER_SELECTOR = {"conv_kernel_size": 4, "conv_group_size": 64, "selector_rank
 DRAFTER_BLOCK = 8
 
 
+_INTEGER_BITS = {"w8a16": 8, "w4a16": 4, "int4-autoround": 4}  # all three lie as compressed-tensors on the hub
+
+
 def _integer_groups(bits: int) -> dict[str, Any]:
     weights = {"num_bits": bits, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128}
     group = {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None}
@@ -64,8 +67,8 @@ def _integer_groups(bits: int) -> dict[str, Any]:
 def quantization(format_: str, model: ModelGeometry) -> dict[str, Any] | None:
     """`quantization_config` of a catalogue format; None for bf16.
 
-    The layouts are those that vLLM 0.33.0 reads: block FP8 (`quantization/fp8.py`), compressed-tensors packed integers
-    and AutoRound. The two small gate projections and the convolution of a GDN layer stay in 16 bit in all of them.
+    The layouts are those that vLLM 0.33.0 reads: block FP8 (`quantization/fp8.py`) and compressed-tensors packed
+    integers. The two small gate projections and the convolution of a GDN layer stay in 16 bit in all of them.
 
     Raises:
         ValueError: a format whose layout is not known here.
@@ -87,18 +90,8 @@ def quantization(format_: str, model: ModelGeometry) -> dict[str, Any] | None:
             "weight_block_size": [128, 128],
             "modules_to_not_convert": ["lm_head", "model.language_model.embed_tokens", "mtp.fc", *small],
         }
-    if format_ in ("w8a16", "w4a16"):
-        return _integer_groups(8 if format_ == "w8a16" else 4)
-    if format_ == "int4-autoround":
-        return {
-            "quant_method": "auto-round",
-            "bits": 4,
-            "group_size": 128,
-            "sym": True,
-            "data_type": "int",
-            "packing_format": "auto_round:auto_gptq",
-            "extra_config": {name: {"bits": 16, "data_type": "float"} for name in [*small, "lm_head", "mtp.fc"]},
-        }
+    if format_ in _INTEGER_BITS:
+        return _integer_groups(_INTEGER_BITS[format_])
     raise ValueError(f"no dummy layout for the format {format_!r}")
 
 

@@ -45,7 +45,7 @@ def test_every_id_of_the_vocabulary_can_be_printed(tmp_path: Path) -> None:
         ("fp8", "fp8"),
         ("w8a16", "compressed-tensors"),
         ("w4a16", "compressed-tensors"),
-        ("int4-autoround", "auto-round"),
+        ("int4-autoround", "compressed-tensors"),
     ],
 )
 def test_a_quantised_format_says_how_vllm_reads_it(format_: str, method: str) -> None:
