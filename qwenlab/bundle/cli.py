@@ -9,7 +9,8 @@ from pathlib import Path
 
 from qwenlab.bundle import build, pieces
 from qwenlab.bundle.manifest import BundleError, verify
-from qwenlab.bundle.selection import Selection, parse_have, parse_lock, select
+from qwenlab.bundle.selection import parse_have, parse_lock, select
+from qwenlab.engine.pins import EngineRelease, pins
 
 MIB = 1 << 20
 
@@ -74,7 +75,8 @@ def _make(options: argparse.Namespace) -> None:
     if root.exists():
         raise BundleError(f"{root} exists already; name a new directory")
     target = build.Target(options.python, options.glibc)
-    vllm, lock = _lock(options)
+    release = _pinned(options)
+    lock = options.lock.read_bytes() if options.lock else release.lock().encode()
     have = parse_have(options.have.read_text()) if options.have else {}
     chosen = select(parse_lock(lock.decode(), target.markers()), have, _names(options.accept), _names(options.leave))
     extras = dict(item.split("=", 1) for item in options.add)
@@ -82,12 +84,20 @@ def _make(options: argparse.Namespace) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     _say(f"{len(chosen.travels)} packages travel, {len(chosen.left_out)} stay behind")
-    build.fetch_wheels(chosen.travels, target, partial / "wheels", _index(options), _say)
+    build.fetch_wheels(chosen.travels, target, partial / "wheels", _index(options, release), _say)
     if options.trim or options.piece_mib:
         for wheel in sorted((partial / "wheels").glob("*.whl")):
             for name in build.trim(wheel, options.trim):
                 _say(f"dropped {name}")
-    _write(partial, options, vllm, target, lock, chosen, {name: Path(source) for name, source in extras.items()})
+    build.finish(
+        partial,
+        engine=release.engine,
+        vllm=release.vllm,
+        target=target,
+        lock=lock,
+        chosen=chosen,
+        extras={name: Path(source) for name, source in extras.items()},
+    )
     partial.rename(root)
     print(f"bundle in {root}")
     if options.piece_mib:
@@ -95,27 +105,17 @@ def _make(options: argparse.Namespace) -> None:
         print(f"{pieces.split(root, out, options.piece_mib * MIB)} pieces in {out}")
 
 
-def _write(
-    partial: Path,
-    options: argparse.Namespace,
-    vllm: str,
-    target: build.Target,
-    lock: bytes,
-    chosen: Selection,
-    extras: dict[str, Path],
-) -> None:
-    build.finish(partial, engine=options.engine, vllm=vllm, target=target, lock=lock, chosen=chosen, extras=extras)
+def _pinned(options: argparse.Namespace) -> EngineRelease:
+    try:
+        return pins().release(options.engine, options.vllm)
+    except KeyError as error:
+        raise BundleError(str(error.args[0])) from None
 
 
-def _lock(options: argparse.Namespace) -> tuple[str, bytes]:
-    if options.lock is None or options.vllm is None:
-        raise BundleError("name --lock and --vllm")
-    return options.vllm, options.lock.read_bytes()
-
-
-def _index(options: argparse.Namespace) -> list[str]:
+def _index(options: argparse.Namespace, release: EngineRelease) -> list[str]:
     words = ["--index-url", options.index_url] if options.index_url else []
-    for flag, values in (("--extra-index-url", options.extra_index_url), ("--find-links", options.find_links)):
+    extra = options.extra_index_url or ([] if options.find_links else list(release.extra_index_urls))
+    for flag, values in (("--extra-index-url", extra), ("--find-links", options.find_links)):
         words += [word for value in values for word in (flag, value)]
     return words
 
