@@ -1,0 +1,86 @@
+"""How the engines' units stand: state, and whether they run with the files that lie there now."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from pyinfra.api import FactBase
+from pyinfra.api.exceptions import FactProcessError
+
+SCRIPT = r"""
+echo "umbrella=$(systemctl is-active qwen.service) $(systemctl is-enabled qwen.service 2>/dev/null || echo disabled)" \
+    "$(systemctl show -p NeedDaemonReload --value qwen.service)"
+{ systemctl list-units --all --plain --no-legend 'qwen-engine@*.service' | awk '{print $1}'
+  ls /etc/qwen/engines 2>/dev/null | sed -n 's/\(.*\)\.yaml$/qwen-engine@\1.service/p'
+  for name in @NAMES@; do echo "qwen-engine@$name.service"; done; } | sort -u | while read -r unit; do
+    name=${unit#qwen-engine@}; name=${name%.service}
+    echo "engine=$name $(systemctl is-active "$unit") $(systemctl show -p NeedDaemonReload --value "$unit")" \
+        "$(/usr/local/lib/qwen/fingerprint now "$name" 2>/dev/null || echo -)" \
+        "$(/usr/local/lib/qwen/fingerprint of "$name" 2>/dev/null || echo -)"
+done
+true
+"""
+
+
+@dataclass(frozen=True)
+class EngineUnit:
+    """Attributes:
+    state: systemd's word: active, inactive, failed, activating ...
+    stale: it runs (or last ran) with other files than lie there now.
+    """
+
+    state: str
+    stale: bool
+
+
+@dataclass(frozen=True)
+class UnitsState:
+    """The umbrella and every engine that is loaded, configured or asked for."""
+
+    active: bool
+    enabled: bool
+    needs_reload: bool
+    engines: dict[str, EngineUnit]
+
+
+def parse(lines: list[str]) -> UnitsState:
+    """`UnitsState` from the script's output.
+
+    Raises:
+        ValueError: a line is not as the script writes it.
+    """
+    active = enabled = needs_reload = False
+    engines: dict[str, EngineUnit] = {}
+    for line in lines:
+        key, _, value = line.strip().partition("=")
+        words = value.split()
+        if key == "umbrella":
+            state, unit_file, reload = words
+            active, enabled = state == "active", unit_file == "enabled"
+            needs_reload = needs_reload or reload == "yes"
+        elif key == "engine":
+            name, state, reload, *prints = words
+            needs_reload = needs_reload or reload == "yes"
+            engines[name] = EngineUnit(state, len(prints) != 2 or prints[0] != prints[1])
+    return UnitsState(active, enabled, needs_reload, engines)
+
+
+class EngineUnits(FactBase[UnitsState]):
+    """`UnitsState` of a host."""
+
+    def command(self, names: tuple[str, ...]) -> str:
+        """`names`: engines that the plan asks for."""
+        return SCRIPT.replace("@NAMES@", " ".join(shlex.quote(name) for name in names)).strip()
+
+    def process(self, output: list[str]) -> UnitsState:
+        """Parse; an odd answer fails this host alone."""
+        try:
+            return parse(list(output))
+        except ValueError as error:
+            raise FactProcessError(f"the state of the units could not be read: {error}") from error
+
+    @staticmethod
+    def default() -> UnitsState:
+        """Nothing there."""
+        return UnitsState(False, False, False, {})
