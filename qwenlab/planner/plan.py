@@ -128,6 +128,7 @@ class EnginePlan(_Value):
     predicted: Predicted | None = None
     reasons: tuple[Reason, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    warnings: tuple[str, ...] = Field(default=(), description="what the owner should know about this engine")
 
 
 class IdleCard(_Value):
