@@ -1,11 +1,11 @@
 """Run arms on real cards and write one JSON report.
 
-usage: PYTHON bench/gpu/run.py --arms FILE --out DIR [--deadline-s N] [--pool-slots K] [--only NAME,...]
+usage: PYTHON bench/gpu/run.py --arms FILE --out DIR [--deadline-s N] [--cards K] [--only NAME,...]
 
 An arm (made by bench/gpu/arms.py from qwenlab's own plans) is one configuration of vLLM. `what` is `pool` (start only
-until the KV pool's size is printed) or `serve` (start, measure the bursts, record greedy token ids). Arms for
-one card run side by side, one lane a card; arms for several cards run after them, alone. The report holds every
-figure as it was read, the prediction beside it, and the log's last lines where an arm failed.
+until the KV pool's size is printed) or `serve` (start, measure the bursts, record greedy token ids). Arms that name
+`need_gib` share cards; the others have theirs alone. The report holds every figure as it was read, the prediction
+beside it, and the log's last lines where an arm failed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import queue
 import sys
 import threading
 import time
@@ -93,17 +92,53 @@ async def ask(arm: dict[str, Any], port: int) -> dict[str, Any]:
             return {"bursts": bursts, "greedy": greedy, "chat_status": response.status}
 
 
-def run_lane(arms: queue.Queue[dict[str, Any]], cards: list[int], port: int, out: Path, end: float, to: Report) -> None:
-    """Take arms for these cards until none is left or the time is over."""
-    while True:
-        try:
-            arm = arms.get_nowait()
-        except queue.Empty:
-            return
+class Cards:
+    """Hands out cards to arms: several small arms share one, an arm that needs a whole card gets it alone."""
+
+    def __init__(self, count: int, gib: float) -> None:
+        self._free, self._changed = [gib] * count, threading.Condition()
+        self._gib = gib
+
+    def take(self, count: int, gib: float) -> list[int]:
+        """Wait for `gib` on each of `count` cards, the emptiest first; `gib` of None or more than a card means all."""
+        need = min(gib, self._gib)
+        with self._changed:
+            while True:
+                order = sorted(range(len(self._free)), key=lambda card: -self._free[card])[:count]
+                if len(order) == count and all(self._free[card] >= need for card in order):
+                    for card in order:
+                        self._free[card] -= need
+                    return sorted(order)
+                self._changed.wait()
+
+    def give_back(self, cards: list[int], gib: float) -> None:
+        """Return what `take` gave."""
+        with self._changed:
+            for card in cards:
+                self._free[card] += min(gib, self._gib)
+            self._changed.notify_all()
+
+
+def schedule(arms: list[dict[str, Any]], cards: Cards, out: Path, end: float, report: Report) -> None:
+    """Run every arm in order, as many at once as the cards' memory allows."""
+    threads = []
+    for number, arm in enumerate(arms):
+        got = cards.take(arm["cards"], arm.get("need_gib", 1e9))
         if time.monotonic() > end - arm.get("least_s", 60):
-            to.add({"name": arm["name"], "state": "not run: no time left", "predicted": arm.get("predicted")})
+            report.add({"name": arm["name"], "state": "not run: no time left", "predicted": arm.get("predicted")})
+            cards.give_back(got, arm.get("need_gib", 1e9))
             continue
-        to.add(run_arm(arm, cards, port, out, end))
+
+        def work(arm: dict[str, Any] = arm, got: list[int] = got, port: int = FIRST_PORT + 20 * number) -> None:
+            try:
+                report.add(run_arm(arm, got, port, out, end))
+            finally:
+                cards.give_back(got, arm.get("need_gib", 1e9))
+
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
 
 
 def main() -> int:
@@ -113,7 +148,7 @@ def main() -> int:
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--cards", type=int, default=1)
     options.add_argument("--deadline-s", type=float, default=3600)
-    options.add_argument("--pool-slots", type=int, default=2)
+    options.add_argument("--card-gib", type=float, default=134, help="memory of a card that arms may share")
     options.add_argument("--only", default="")
     given = options.parse_args()
     end = time.monotonic() + given.deadline_s
@@ -121,31 +156,7 @@ def main() -> int:
     arms = [arm for arm in json.loads(given.arms.read_text()) if not chosen or chosen & {arm["name"], arm["group"]}]
     given.out.mkdir(parents=True, exist_ok=True)
     report = Report(given.out / "report.json")
-    stages: list[tuple[list[dict[str, Any]], int]] = [
-        ([arm for arm in arms if arm["cards"] == 1 and arm["what"] == "pool"], given.pool_slots),
-        ([arm for arm in arms if arm["cards"] == 1 and arm["what"] != "pool"], 1),
-    ]
-    for batch, slots in stages:
-        waiting: queue.Queue[dict[str, Any]] = queue.Queue()
-        for arm in batch:
-            waiting.put(arm)
-        lanes = [
-            threading.Thread(
-                target=run_lane,
-                args=(waiting, [card], FIRST_PORT + 20 * (card * slots + slot), given.out, end, report),
-            )
-            for card in range(given.cards)
-            for slot in range(slots)
-        ]
-        for lane in lanes:
-            lane.start()
-        for lane in lanes:
-            lane.join()
-    several: queue.Queue[dict[str, Any]] = queue.Queue()
-    for arm in arms:
-        if arm["cards"] > 1:
-            several.put(arm)
-    run_lane(several, list(range(given.cards)), FIRST_PORT + 1000, given.out, end, report)
+    schedule(arms, Cards(given.cards, given.card_gib), given.out, end, report)
     return 0 if all(result["state"] == "ok" for result in report.results) else 1
 
 

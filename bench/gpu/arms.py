@@ -1,0 +1,161 @@
+"""Make the arms of a GPU bench: configurations with qwenlab's predictions beside them.
+
+usage: python -m bench.gpu.arms --group smoke,memory,... --models DIR --out FILE
+
+Predictions are computed here, before anything is measured. Models are dummy checkpoints written below --models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from qwenlab.planner.catalogue import checkpoints
+from qwenlab.planner.geometry import drafters, models
+from qwenlab.planner.memory import GIB, pool
+from qwenlab.planner.plan import Speculation
+from qwenlab.planner.shape import Card, EngineShape
+from qwenlab.rehearsal.dummy_model import drafter_config, target_config, write
+
+MODEL = "qwen3.8-27b"
+# Data-sheet figures of the card under test (NVIDIA H200 SXM: 4.8 TB/s, 989 TFLOP/s dense bf16, 1979 dense FP8).
+H200 = Card("GPU-0", 0, "NVIDIA H200", (9, 0), 139.8, 0.0, 4800, 989, 1979, 1979, 64)
+BURSTS = [
+    {"label": "first", "concurrency": 1, "prompt_tokens": 128, "output_tokens": 16},
+    {"label": "prefill-16k", "concurrency": 1, "prompt_tokens": 16_384, "output_tokens": 1, "seed": 1},
+    {"label": "prefill-16k", "concurrency": 1, "prompt_tokens": 16_384, "output_tokens": 1, "seed": 2},
+    {"label": "warm", "concurrency": 64, "prompt_tokens": 128, "output_tokens": 16, "seed": 3},
+    {"label": "c1", "concurrency": 1, "prompt_tokens": 128, "output_tokens": 256, "seed": 4},
+    {"label": "c64", "concurrency": 64, "prompt_tokens": 128, "output_tokens": 512, "seed": 5},
+]
+SYNTHETIC = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 4.0}
+
+
+def base_args(max_model_len: int) -> dict[str, Any]:
+    """What every arm shares: dummy weights, no vision, a served name that the client knows."""
+    return {
+        "served-model-name": ["q"],
+        "load-format": "dummy",
+        "language-model-only": True,
+        "max-model-len": max_model_len,
+    }
+
+
+def speculative(method: str, models_dir: Path, tokens: int = 7) -> dict[str, Any]:
+    """vLLM's speculative config for a method, with a fixed acceptance where weights mean nothing."""
+    if method == "mtp":
+        return {"method": "mtp", "num_speculative_tokens": 3}
+    drafter = {"method": "dflash", "model": str(models_dir / "drafter-bf16"), "num_speculative_tokens": tokens}
+    return {**drafter, "draft_sample_method": "probabilistic"}
+
+
+def smoke(models_dir: Path) -> list[dict[str, Any]]:
+    """Does the stack start at all: stock bf16, block FP8, DFlash2 in both drafter formats."""
+    bursts = [burst for burst in BURSTS if burst["label"] in ("first", "c1")]
+    arms: dict[str, tuple[str, dict[str, Any]]] = {
+        "smoke-stock": ("bf16", {}),
+        "smoke-fp8": ("fp8", {"kv-cache-dtype": "fp8", "max-num-seqs": 64}),
+        "smoke-dflash": (
+            "fp8",
+            {"max-num-seqs": 16, "speculative-config": speculative("dflash", models_dir) | SYNTHETIC},
+        ),
+        "smoke-int4": ("int4-autoround", {"max-num-seqs": 16}),
+    }
+    return [
+        {
+            "name": name,
+            "group": "smoke",
+            "what": "serve",
+            "cards": 1,
+            "model": str(models_dir / format_),
+            "args": base_args(65_536) | args,
+            "env": {},
+            "bursts": bursts,
+        }
+        for name, (format_, args) in arms.items()
+    ]
+
+
+def memory(models_dir: Path) -> list[dict[str, Any]]:
+    """KV pools at a pinned size: weights x KV dtype x speculation x length, predicted before they are read."""
+    arms = []
+    for format_, kv, method, length in product(
+        ("fp8", "bf16"), ("fp8", "bfloat16"), ("off", "mtp", "dflash"), (65_536, 262_144)
+    ):
+        pin = int((24 if length > 100_000 else 10) * GIB)
+        tokens = {"off": 0, "mtp": 3, "dflash": 7}[method]
+        shape = EngineShape(
+            checkpoint=next(key for key, spec in checkpoints().items() if spec.format == format_),
+            cards=(H200,),
+            vllm="0.33.0",
+            drafter="dflash2-bf16" if method == "dflash" else None,
+            speculation=Speculation(method=method, tokens=tokens) if tokens else None,  # type: ignore[arg-type]
+            kv_dtype=kv,
+            ssm_dtype="bfloat16",
+            attention_backend="FLASH_ATTN",
+            max_model_len=length,
+            max_num_seqs=4,
+            max_num_batched_tokens=4096,
+            kv_bytes=pin,
+            grouping_patched=False,
+        )
+        expected = pool(shape, pin)
+        args = base_args(length) | {
+            "kv-cache-dtype": kv,
+            "mamba-ssm-cache-dtype": "bfloat16",
+            "attention-backend": "FLASH_ATTN",
+            "max-num-seqs": 4,
+            "max-num-batched-tokens": 4096,
+            "kv-cache-memory-bytes": pin,
+            "gpu-memory-utilization": 0.3,
+            "enforce-eager": True,
+        }
+        if tokens:
+            args["speculative-config"] = speculative(method, models_dir)
+        arms.append(
+            {
+                "name": f"memory-{format_}-kv-{kv}-{method}-{length}",
+                "group": "memory",
+                "what": "pool",
+                "cards": 1,
+                "need_gib": (30 if format_ == "fp8" else 52) + (4 if tokens else 0) + pin / GIB + 6,
+                "model": str(models_dir / format_),
+                "args": args,
+                "env": {},
+                "limit_s": 150,
+                "predicted": {"kv_tokens": expected.pool_tokens, "blocks": expected.num_blocks},
+            }
+        )
+    return arms
+
+
+GROUPS = {"smoke": smoke, "memory": memory}
+
+
+def write_models(models_dir: Path) -> None:
+    """Write the dummy checkpoints and drafters that the arms name."""
+    model, drafter = models()[MODEL], drafters()["dflash2"]
+    for format_ in ("bf16", "fp8", "w8a16", "int4-autoround"):
+        write(models_dir / format_, target_config(model, format_))
+    for format_ in ("bf16", "w4a16"):
+        write(models_dir / f"drafter-{format_}", drafter_config(drafter, model, format_))
+
+
+def main() -> None:
+    """Write the models and the arms file."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--group", default=",".join(GROUPS))
+    options.add_argument("--models", type=Path, required=True)
+    options.add_argument("--out", type=Path, required=True)
+    given = options.parse_args()
+    write_models(given.models)
+    arms = [arm for name in given.group.split(",") for arm in GROUPS[name](given.models)]
+    given.out.write_text(json.dumps(arms, indent=1) + "\n")
+    print(f"{len(arms)} arms in {given.out}")
+
+
+if __name__ == "__main__":
+    main()
