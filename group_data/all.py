@@ -59,7 +59,7 @@ _sudo = True
 # qwen_concurrency = None
 #   load the vision tower and take images
 # qwen_vision = False
-#   weight formats: `speed` takes the fastest, `balanced` asks 4-bit weights to be a fifth faster than 8-bit ones, `fidelity` takes 8 bits and more only
+#   weight formats: `speed` takes the fastest, `balanced` asks 4-bit weights to be a tenth faster than 8-bit ones, `fidelity` takes 8 bits and more only
 # qwen_quality = "balanced"
 #   catalogue key or weight format to serve; none: the planner's choice
 # qwen_checkpoint = None

@@ -21,9 +21,11 @@ class Constants:
         layer_us: small kernels of one decoder layer on one card.
         step_ms: sampling, scheduling and sending of one step.
         mtp_ms: fixed cost of one MTP draft token; dflash_ms: of one DFlash block.
-        reduce_us: one all-reduce between two ranks, by link; every doubling of the ranks costs it once more.
+        reduce_us: one all-reduce between two ranks, by link; every doubling of the ranks costs it once more, but for
+            NVSwitch, where every rank reads all others at once.
         reduce_gb_s: rate at which a longer message crosses the link.
         stage_ms: handing a step from one pipeline stage to the next.
+        stage_overlap: how well stages that work on different batches overlap; 1 is perfectly.
         host_ms: shortest step where speculation runs with piecewise graphs, because the host then launches attention
             and recurrence layer by layer: with `one` rank or `several`, and for each further drafting `pass`.
         piecewise: attention backends whose speculative steps run with piecewise graphs.
@@ -41,6 +43,7 @@ class Constants:
     reduce_us: Mapping[str, float]
     reduce_gb_s: Mapping[str, float]
     stage_ms: float
+    stage_overlap: float
     host_ms: Mapping[str, float]
     piecewise: tuple[str, ...]
     attention_read: Mapping[str, Mapping[str, float]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import hypot, log2
 
 from qwenlab.planner.throughput.calibration import Constants, constants
-from qwenlab.planner.throughput.work import GB, Silicon, Work
+from qwenlab.planner.throughput.work import GB, Link, Silicon, Work
 
 LAYERS = 64
 ATTENTION_SHARE = 0.25  # every fourth layer keeps a KV cache, the others a recurrent state
@@ -16,17 +16,19 @@ OVERLAP = 4  # host and GPU overlap well, not perfectly: a soft maximum
 STATE_ELEMENTS = 48 * 128 * 128  # of one GDN layer
 
 
-def step_ms(work: Work, with_constants: Constants | None = None) -> float:
-    """Milliseconds from one verified token block of a stream to its next, all `work.streams` decoding together.
+def step_ms(work: Work, with_constants: Constants | None = None, *, streams: int | None = None) -> float:
+    """Milliseconds from one verified token block of a stream to its next, all streams decoding together.
+
+    `streams` stands in for `work.streams`.
 
     Pipeline stages work one after the other for one stream; with more streams they overlap until the slowest is busy.
     """
     c = with_constants or constants()
     stages = len(work.layers)
-    groups = min(stages, work.streams)
-    streams = -(-work.streams // groups)
-    times = [_stage_ms(work, stage, streams, c) for stage in range(stages)]
-    gpu = max(sum(times) + c.stage_ms * (stages - 1), groups * max(times))
+    together = work.streams if streams is None else streams
+    groups = min(stages, together)
+    times = [_stage_ms(work, stage, -(-together // groups), c) for stage in range(stages)]
+    gpu = max(sum(times) + c.stage_ms * (stages - 1), groups * max(times) / (c.stage_overlap if groups > 1 else 1.0))
     if work.draft is not None and work.backend in c.piecewise:
         passes = work.draft_tokens if work.draft == "mtp" else 1
         host = c.host_ms["several" if work.tp > 1 else "one"] + passes * c.host_ms["pass"]
@@ -38,7 +40,7 @@ def _stage_ms(work: Work, stage: int, streams: int, c: Constants) -> float:
     cards = work.cards[stage * work.tp : (stage + 1) * work.tp]
     share = work.layers[stage] / LAYERS
     last = stage == len(work.layers) - 1
-    slowest = max(_rank_ms(work, card, share, last, streams, c) for card in cards)
+    slowest = max(_rank_ms(work, card, share, last, streams, c) for card in dict.fromkeys(cards))
     tokens = streams * (work.draft_tokens + 1)
     reduces = 2 * work.layers[stage] + (2 if last else 0)
     total = slowest + reduces * _reduce_us(work, cards, tokens, c) / 1e3
@@ -94,7 +96,8 @@ def _reduce_us(work: Work, cards: tuple[Silicon, ...], tokens: int, c: Constants
     if link not in ("nvswitch", "nvlink"):
         rate = min(rate, min(card.pcie_gb_s for card in cards))
     moved = 2 * (work.tp - 1) / work.tp * tokens * HIDDEN * 2
-    return c.reduce_us[link] * log2(work.tp) + moved / (rate * 1e3)
+    hops = 1.0 if work.link is Link.NVSWITCH else log2(work.tp)
+    return c.reduce_us[link] * hops + moved / (rate * 1e3)
 
 
 def _draft_read_gb(work: Work) -> float:

@@ -1,6 +1,6 @@
 """What one engine has to move and compute in a step: the input of the throughput model.
 
-It is an own type and not an `EngineShape`, so that field reports on checkpoints outside the catalogue can be predicted too.
+It is an own type and not an `EngineShape`, so that reports on checkpoints outside the catalogue can be predicted too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ GB = 1e9
 class Link(StrEnum):
     """How the ranks of an all-reduce reach each other, best first; the slowest pair decides for all."""
 
-    NVSWITCH = "nvswitch"
+    NVSWITCH = "nvswitch"  # or as many NVLinks as a data-centre pair has
     NVLINK = "nvlink"
     PEER = "peer"  # PCIe peer access
     HOST = "host"  # through host memory

@@ -1,0 +1,104 @@
+"""From `HostInventory` to the planner's cards: the inventory's facts joined with the device table's figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qwenlab.gpu_data import GpuSpec, find
+from qwenlab.host_inventory import Gpu, HostInventory
+from qwenlab.planner.shape import Card
+
+MIB_PER_GIB = 1024
+LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # one lane, one direction, after line coding
+OLDEST = (7, 5)
+WSL2_SHARE_GIB = 0.48  # HyperQwen docs/gotchas.md 53: about 490 MiB that the card reports and nobody can allocate
+UNKNOWN_BANDWIDTH_GB_S = 300.0
+UNKNOWN_TFLOPS = 30.0
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A card that takes no part in planning, and why, in words for its owner."""
+
+    uuid: str
+    code: str
+    why: str
+
+
+def cards_of(inventory: HostInventory, wanted: list[str] | None = None) -> tuple[tuple[Card, ...], tuple[LeftOut, ...]]:
+    """The cards to plan with, in PCI bus order, and those left out.
+
+    Args:
+        inventory: the host.
+        wanted: UUIDs, PCI bus ids or indexes; None takes every usable card.
+    """
+    cards, left = [], []
+    for gpu in inventory.gpus:
+        name = gpu.uuid or gpu.pci_bus_id or str(gpu.index)
+        reason = _why_not(gpu, wanted)
+        if reason is not None:
+            left.append(LeftOut(name, *reason))
+        else:
+            cards.append(_card(gpu, name, inventory))
+    return tuple(cards), tuple(left)
+
+
+def _why_not(gpu: Gpu, wanted: list[str] | None) -> tuple[str, str] | None:
+    if wanted is not None and not {gpu.uuid, gpu.pci_bus_id, str(gpu.index)} & set(wanted):
+        return "not-selected", "qwen_cards does not name it"
+    if not gpu.usable:
+        return "unusable", gpu.unusable_because or "the driver cannot use it"
+    if gpu.mig_enabled:
+        return "mig", "MIG is on: its slices are too small and cannot be joined; turn it off with nvidia-smi -mig 0"
+    if gpu.memory_total_mib is None:
+        return "memory-unknown", "its memory size could not be read"
+    capability = gpu.compute_capability or _spec_capability(gpu)
+    if capability is None:
+        return "capability-unknown", "its compute capability could not be read and the device table lacks the card"
+    if capability < OLDEST:
+        major, minor = capability
+        return (
+            "too-old",
+            f"compute capability {major}.{minor}: CUDA 13 and the engine need {OLDEST[0]}.{OLDEST[1]} or newer",
+        )
+    return None
+
+
+def _spec(gpu: Gpu) -> GpuSpec | None:
+    return find(name=gpu.name, device_id=gpu.pci_device_id)
+
+
+def _spec_capability(gpu: Gpu) -> tuple[int, int] | None:
+    spec = _spec(gpu)
+    return spec.compute_capability if spec else None
+
+
+def _card(gpu: Gpu, name: str, inventory: HostInventory) -> Card:
+    spec = _spec(gpu)
+    total = (gpu.memory_total_mib or 0) / MIB_PER_GIB
+    reserved = (gpu.memory_reserved_mib or 0) / MIB_PER_GIB
+    in_use = (gpu.memory_used_mib or 0) / MIB_PER_GIB + (WSL2_SHARE_GIB if inventory.wsl2 else 0.0)
+    capability = gpu.compute_capability or _spec_capability(gpu) or OLDEST
+    return Card(
+        uuid=name,
+        index=gpu.index,
+        name=gpu.name or (spec.name if spec else "unknown card"),
+        compute_capability=capability,
+        memory_gib=total - reserved,
+        in_use_gib=in_use,
+        bandwidth_gb_s=spec.bandwidth_gb_s if spec else UNKNOWN_BANDWIDTH_GB_S,
+        fp16_tflops=(spec.fp16_tflops if spec else None) or UNKNOWN_TFLOPS,
+        fp8_tflops=spec.fp8_tflops if spec else None,
+        int8_tops=spec.int8_tops if spec else None,
+        pcie_gb_s=_pcie_gb_s(gpu),
+        power_limit_w=gpu.power.limit_w,
+        display_active=bool(gpu.display_active),
+    )
+
+
+def _pcie_gb_s(gpu: Gpu) -> float:
+    """One direction of the narrowest part of the path; a slot of 3.0 x8 where nothing is known."""
+    pcie = gpu.pcie
+    generations = [value for value in (pcie.generation_max, pcie.generation_slot) if value]
+    widths = [value for value in (pcie.width_max, pcie.width_slot, pcie.width_now) if value]
+    return LANE_GB_S.get(min(generations, default=3), LANE_GB_S[3]) * min(widths, default=8)

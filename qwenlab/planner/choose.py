@@ -1,0 +1,186 @@
+"""Which engines on which cards: the best set of footprints for a demand.
+
+Throughput counts every engine; for latency the best engine counts fully and the others a tenth, so that spare cards are
+used but never at the first engine's cost. Footprints and their order do not depend on memory or peer access
+(`layouts`), and a candidate's score cannot fall when either grows: the best set's cannot either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from qwenlab.host_inventory import GpuPair
+from qwenlab.planner.demand import Demand
+from qwenlab.planner.evaluate import Candidate, Evaluation, evaluate, finished
+from qwenlab.planner.layouts import Footprint, Place, footprints, place_of, sorted_cards
+from qwenlab.planner.recipes import Knobs
+from qwenlab.planner.shape import Card
+
+OTHERS = 0.1  # what an engine beside the best one adds to the score where latency counts
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Parallel sizes that the user fixed; None leaves them to the choice."""
+
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One engine of the best set.
+
+    Attributes:
+        cards: in rank order, replica by replica.
+        replicas: copies of the candidate behind one port.
+    """
+
+    cards: tuple[Card, ...]
+    candidate: Candidate
+    evaluation: Evaluation
+    replicas: int = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best set of engines and the search it came out of."""
+
+    engines: tuple[Chosen, ...]
+    idle: tuple[Card, ...]
+    score: float
+    search: Search
+
+
+class Search:
+    """All footprints of a host with their evaluations, and the best way to combine them."""
+
+    def __init__(
+        self,
+        cards: Sequence[Card],
+        links: Sequence[GpuPair],
+        demand: Demand,
+        knobs: Knobs,
+        parallel: Parallel,
+        *,
+        wsl2: bool,
+    ) -> None:
+        self.cards = sorted_cards(cards, links)
+        self.demand = demand
+        self.parallel = parallel
+        self._links, self._knobs, self._wsl2 = links, knobs, wsl2
+        self._rest: dict[int, tuple[float, tuple[Footprint, ...]]] = {0: (0.0, ())}
+
+    @cached_property
+    def evaluations(self) -> dict[Footprint, Evaluation]:
+        """Every footprint that the user's parallel sizes allow."""
+        return {
+            footprint: evaluate(self.place(footprint), self.demand, self.streams(len(footprint.members)), self._knobs)
+            for footprint in footprints(self.cards)
+            if self.parallel.tp in (None, footprint.tp) and self.parallel.pp in (None, footprint.pp)
+        }
+
+    def place(self, footprint: Footprint) -> Place:
+        """The footprint's cards without identity."""
+        return place_of(footprint, self.cards, self._links, wsl2=self._wsl2)
+
+    def streams(self, size: int) -> int:
+        """A footprint's share of the requests at once, by its number of cards."""
+        return -(-self.demand.concurrency * size // len(self.cards))
+
+    @cached_property
+    def best_by_mask(self) -> dict[int, tuple[float, Footprint]]:
+        """The best footprint of every card set that can serve at all."""
+        best: dict[int, tuple[float, Footprint]] = {}
+        for footprint, evaluation in self.evaluations.items():
+            if evaluation.best is None:
+                continue
+            known = best.get(footprint.mask)
+            if known is None or evaluation.best.score > known[0]:
+                best[footprint.mask] = (evaluation.best.score, footprint)
+        return best
+
+    @cached_property
+    def _by_lowest(self) -> dict[int, list[tuple[int, float, Footprint]]]:
+        table: dict[int, list[tuple[int, float, Footprint]]] = {}
+        for mask, (score, footprint) in self.best_by_mask.items():
+            table.setdefault(mask & -mask, []).append((mask, score, footprint))
+        return table
+
+    def rest(self, mask: int) -> tuple[float, tuple[Footprint, ...]]:
+        """The best sum of scores over disjoint footprints within `mask`, and those footprints."""
+        if mask not in self._rest:
+            lowest = mask & -mask
+            best = self.rest(mask & ~lowest)  # this card stays idle
+            for taken, score, footprint in self._by_lowest.get(lowest, ()):
+                if taken & mask == taken:
+                    value, others = self.rest(mask & ~taken)
+                    if value + score > best[0]:
+                        best = (value + score, (footprint, *others))
+            self._rest[mask] = best
+        return self._rest[mask]
+
+    def with_first(self, mask: int) -> tuple[float, tuple[Footprint, ...]]:
+        """Score and footprints of the host when the engine on `mask` comes first."""
+        score, first = self.best_by_mask[mask]
+        value, others = self.rest(self.everything & ~mask)
+        return score + (1.0 if self.demand.additive else OTHERS) * value, (first, *others)
+
+    @property
+    def everything(self) -> int:
+        """The set of all cards."""
+        return (1 << len(self.cards)) - 1
+
+    def best(self) -> tuple[float, tuple[Footprint, ...]]:
+        """The best set of footprints; empty when nothing fits anywhere."""
+        if self.parallel.dp is not None and self.parallel.dp > 1:
+            return self._copies(self.parallel.dp)
+        if self.demand.additive:
+            return self.rest(self.everything)
+        found: tuple[float, tuple[Footprint, ...]] = (0.0, ())
+        for mask in self.best_by_mask:
+            option = self.with_first(mask)
+            if option[0] > found[0]:
+                found = option
+        return found
+
+    def _copies(self, wanted: int) -> tuple[float, tuple[Footprint, ...]]:
+        """The best `wanted` disjoint footprints that look alike."""
+        alike: dict[Place, list[Footprint]] = {}
+        for footprint, evaluation in self.evaluations.items():
+            if evaluation.best is not None and footprint.pp == 1:
+                alike.setdefault(self.place(footprint), []).append(footprint)
+        found: tuple[float, tuple[Footprint, ...]] = (0.0, ())
+        for group in alike.values():
+            taken: list[Footprint] = []
+            used = 0
+            for footprint in group:
+                if len(taken) < wanted and not footprint.mask & used:
+                    taken.append(footprint)
+                    used |= footprint.mask
+            best = self.evaluations[group[0]].best
+            if len(taken) == wanted and best is not None and best.score * wanted > found[0]:
+                found = (best.score * wanted, tuple(taken))
+        return found
+
+
+def choose(search: Search) -> Choice:
+    """The best set of engines; copies of one engine share a port unless the user wants a single copy."""
+    score, chosen = search.best()
+    groups: dict[object, list[Footprint]] = {}
+    for number, footprint in enumerate(chosen):
+        mergeable = footprint.pp == 1 and search.parallel.dp != 1
+        groups.setdefault(search.place(footprint) if mergeable else number, []).append(footprint)
+    engines = []
+    for group in groups.values():
+        evaluation = search.evaluations[group[0]]
+        if evaluation.best is None:
+            continue
+        cards = tuple(search.cards[member] for footprint in group for member in footprint.members)
+        engines.append(Chosen(cards, finished(evaluation.best), evaluation, len(group)))
+    used = {card.uuid for engine in engines for card in engine.cards}
+    idle = tuple(card for card in search.cards if card.uuid not in used)
+    return Choice(tuple(engines), idle, score, search)

@@ -1,0 +1,274 @@
+"""The best ways to run one engine on given cards, each with its speed, its window and a score to compare by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
+from qwenlab.planner.demand import LEAST_CONTEXT, Demand
+from qwenlab.planner.layouts import LEAST_LAYERS, Place, splits
+from qwenlab.planner.memory import budget, largest
+from qwenlab.planner.plan import Speculation
+from qwenlab.planner.recipes import HOPPER, Knobs, Recipe, allowed, combinations_for, format_weight
+from qwenlab.planner.shape import EngineShape
+from qwenlab.planner.throughput import Work, prefill_tok_s, step_ms, tokens_per_step
+from qwenlab.planner.traffic import work_of
+
+LAYERS = 64
+LONGEST = 262_144
+KEPT = 4  # candidates kept for the explanation
+ALONE = 0.75  # weight of a request that has the engine for itself, where latency counts
+WINDOW_BONUS = 0.05  # of the score, for a window as long as the model's own
+# HyperQwen README's decision tree; club-3090: a drafter halves the rate at eight long prompts; on an H200 DFlash2
+# gained nothing at 64 (measured, vLLM 0.30.0).
+SPECULATION_PAYS = 8
+PIPELINE_BATCHED_TOKENS = 1024  # 2,048 gave no speed and 4,096 ran out of memory (ExTV/dual-gpus-vllm)
+BATCHED_TOKENS = 2048  # larger chunks cost pool (HyperQwen docs/gotchas.md 7 and 43)
+LARGE_BATCHED_TOKENS = 8192  # vLLM's own default on data-centre cards
+PROBE_TOKENS = 1024  # a short request: what is left of a seat when the recurrent states are paid
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run one engine replica on these cards.
+
+    Attributes:
+        score: what the choice compares; tok/s of a request of the workload, weighed by format and window.
+        single_tok_s, aggregate_tok_s: decode rate of one stream, and of `streams` together.
+        resident: requests of the workload's depth that the pool holds at once.
+    """
+
+    shape: EngineShape
+    score: float
+    single_tok_s: float
+    aggregate_tok_s: float
+    streams: int
+    prefill_tok_s: float
+    resident: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Candidates of one footprint, best first; without any, `why` says what was closest to fitting."""
+
+    candidates: tuple[Candidate, ...]
+    why: str | None = None
+
+    @property
+    def best(self) -> Candidate | None:
+        """The candidate with the highest score."""
+        return self.candidates[0] if self.candidates else None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A recipe on a split, with its speed at full residency: an upper bound until the memory is looked at."""
+
+    spec: CheckpointSpec
+    recipe: Recipe
+    split: tuple[int, ...]
+    bound: float
+
+
+@lru_cache(maxsize=16_384)
+def evaluate(place: Place, demand: Demand, streams: int, knobs: Knobs) -> Evaluation:
+    """The best candidates for `place` when `streams` requests are its share of the demand."""
+    found: list[Candidate] = []
+    shortest: tuple[float, str] | None = None
+    for run in _runs(place, demand, streams, knobs):
+        if len(found) >= KEPT and run.bound <= found[-1].score:
+            break
+        best: Candidate | None = None
+        for concrete in _concrete(run, place, demand, streams, knobs):
+            if best is not None and concrete.bound <= best.score:
+                break
+            result = _sized(concrete, place, demand, streams, knobs)
+            if isinstance(result, Candidate):
+                best = result if best is None or result.score > best.score else best
+            elif shortest is None or result[0] > shortest[0]:
+                shortest = result
+        if best is not None:
+            found = sorted([*found, best], key=lambda candidate: -candidate.score)[:KEPT]
+    if found:
+        return Evaluation(tuple(found))
+    return Evaluation((), shortest[1] if shortest else _nothing_runs(place, knobs))
+
+
+def _nothing_runs(place: Place, knobs: Knobs) -> str:
+    specs = list(dict.fromkeys(spec for spec, _ in combinations_for(knobs)))
+    if not specs:
+        return "the settings leave no checkpoint and recipe of the catalogue"
+    smallest = min(specs, key=lambda spec: spec.total_gib)
+    if not _has_room(smallest, place):
+        room = sum(card.memory_gib - card.in_use_gib for card in place.cards)
+        return (
+            f"the smallest checkpoint ({smallest.key}) has {smallest.total_gib:.1f} GiB of weights; "
+            f"{room:.1f} GiB are free on {len(place.cards)} card{'s' if len(place.cards) > 1 else ''}"
+        )
+    return "no recipe of the table runs on this silicon in this form"
+
+
+def _runs(place: Place, demand: Demand, streams: int, knobs: Knobs) -> list[_Run]:
+    """Recipes that the silicon allows, fastest first."""
+    runs = []
+    extreme = _extreme_split(place)
+    room = {spec.key for spec in checkpoints().values() if _has_room(spec, place)}
+    for spec, recipe in combinations_for(knobs):
+        if spec.key not in room:
+            continue
+        too_busy = demand.additive and recipe.method is not None and streams > SPECULATION_PAYS
+        if not too_busy and allowed(recipe, spec, place.cards, place.tp, place.pp):
+            runs.append(_Run(spec, recipe, extreme, _bound(spec, recipe, extreme, place, demand, streams, knobs)))
+    return sorted(runs, key=lambda run: -run.bound)
+
+
+def _has_room(spec: CheckpointSpec, place: Place) -> bool:
+    """Whether the weights alone could lie on the cards at all."""
+    stages = [place.cards[i : i + place.tp] for i in range(0, len(place.cards), place.tp)]
+    room = sum(min(card.memory_gib - card.in_use_gib for card in stage) * place.tp for stage in stages)
+    gib = spec.gib
+    return spec.total_gib - gib["vision"] - gib["mtp"] <= room
+
+
+def _split_has_room(spec: CheckpointSpec, split: tuple[int, ...], place: Place) -> bool:
+    layer = min(spec.gib["attention_layer"], spec.gib["gdn_layer"]) / place.tp
+    return all(
+        layers * layer <= place.cards[stage * place.tp].memory_gib - place.cards[stage * place.tp].in_use_gib
+        for stage, layers in enumerate(split)
+    )
+
+
+def _extreme_split(place: Place) -> tuple[int, ...]:
+    """As few layers as allowed on all but the fastest stage: no split is faster for one stream."""
+    stages = [place.cards[i * place.tp : (i + 1) * place.tp] for i in range(place.pp)]
+    fastest = max(range(place.pp), key=lambda i: min(card.bandwidth_gb_s for card in stages[i]))
+    rest = LAYERS - LEAST_LAYERS * (place.pp - 1)
+    return tuple(rest if i == fastest else LEAST_LAYERS for i in range(place.pp))
+
+
+def _concrete(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) -> Iterator[_Run]:
+    """The run with every layer split, fastest first."""
+    if place.pp == 1:
+        return iter((run,))
+    wanted = (
+        [knobs.layer_split] if knobs.layer_split and len(knobs.layer_split) == place.pp else splits(place.pp, LAYERS)
+    )
+    options = [
+        replace(run, split=split, bound=_bound(run.spec, run.recipe, split, place, demand, streams, knobs))
+        for split in wanted
+        if _split_has_room(run.spec, split, place)
+    ]
+    return iter(sorted(options, key=lambda option: -option.bound))
+
+
+def _bound(
+    spec: CheckpointSpec,
+    recipe: Recipe,
+    split: tuple[int, ...],
+    place: Place,
+    demand: Demand,
+    streams: int,
+    knobs: Knobs,
+) -> float:
+    work = work_of(spec.key, recipe, place, split, demand.depth)
+    weight = format_weight(spec, place.cards, knobs.quality) * recipe.quality * (1 + WINDOW_BONUS)
+    return weight * _rate(work, demand, tokens_per_step(demand.text, recipe.method, recipe.tokens), streams, streams)
+
+
+def _rate(work: Work, demand: Demand, accepted: float, streams: int, resident: int) -> float:
+    """tok/s of one request (weighted geometric mean of alone and among `streams`), or of all for throughput."""
+    prefill = prefill_tok_s(work)
+    together = max(1, min(streams, resident))
+    busy = step_ms(work, streams=together) / 1e3 / accepted
+    waves = streams / together
+    crowded = waves * (together * demand.fresh / prefill + demand.answer * busy)
+    if demand.additive:
+        return streams * demand.answer / crowded
+    alone = demand.fresh / prefill + demand.answer * step_ms(work) / 1e3 / accepted
+    return float(demand.answer / (alone**ALONE * crowded ** (1 - ALONE)))
+
+
+def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) -> Candidate | tuple[float, str]:
+    """The run with its memory: a candidate, or how far it got (its longest window) and what was missing."""
+    shape = shape_of(run.spec, run.recipe, place, run.split, demand, knobs)
+    length = largest(shape).max_model_len
+    needed = demand.context if demand.context_required else min(LEAST_CONTEXT, demand.context)
+    if length < needed:
+        result = budget(replace(shape, max_model_len=needed))
+        return float(length - sum(max(0.0, -rank.free) for rank in result.ranks)), result.why or "does not fit"
+    window = demand.context if demand.context_required else length
+    shape = replace(shape, max_model_len=window)
+    shape, resident = _residency(shape, demand, streams)
+    work = work_of(run.spec.key, run.recipe, place, run.split, demand.depth)
+    accepted = tokens_per_step(demand.text, run.recipe.method, run.recipe.tokens)
+    reach = min(1.0, length / demand.context) * (1 + WINDOW_BONUS * length / LONGEST)
+    weight = format_weight(run.spec, place.cards, knobs.quality) * run.recipe.quality * reach
+    together = min(streams, resident)
+    return Candidate(
+        shape=shape,
+        score=weight * _rate(work, demand, accepted, streams, resident),
+        single_tok_s=accepted * 1e3 / step_ms(work),
+        aggregate_tok_s=together * accepted * 1e3 / step_ms(work, streams=together),
+        streams=together,
+        prefill_tok_s=prefill_tok_s(work),
+        resident=resident,
+    )
+
+
+def _residency(shape: EngineShape, demand: Demand, streams: int) -> tuple[EngineShape, int]:
+    """How many requests of the demand are resident at once.
+
+    The prefix cache keeps one more recurrent state per request; where that costs throughput seats, it is left out.
+    """
+    tokens = min(shape.max_model_len, demand.depth + demand.answer)
+    kv_pool = budget(shape).pool
+    resident = max(1, kv_pool.seats(tokens)) if kv_pool else 1
+    if demand.additive and resident < streams:
+        without = replace(shape, prefix_cache=False)
+        kv_pool = budget(without).pool
+        more = kv_pool.seats(tokens) if kv_pool else 0
+        if more > resident:
+            return without, more
+    return shape, resident
+
+
+def shape_of(
+    spec: CheckpointSpec, recipe: Recipe, place: Place, split: tuple[int, ...], demand: Demand, knobs: Knobs
+) -> EngineShape:
+    """The engine shape of a recipe on a place, with the demand's seats and the default chunk of a prompt."""
+    lowest = min(card.compute_capability for card in place.cards)
+    return EngineShape(
+        checkpoint=spec.key,
+        cards=place.cards,
+        vllm=knobs.vllm,
+        drafter=spec.drafters[0] if recipe.method == "dflash" else None,
+        speculation=Speculation(method=recipe.method, tokens=recipe.tokens) if recipe.method else None,
+        tp=place.tp,
+        pp=place.pp,
+        partition=split if place.pp > 1 else None,
+        kv_dtype=recipe.kv_dtype,
+        # vLLM's fused recurrence kernel takes bfloat16 or float32 only (measured on an H200, vLLM 0.30.0).
+        ssm_dtype="bfloat16" if lowest >= HOPPER else "float16",
+        attention_backend=recipe.backend,
+        drafter_attention_backend=recipe.drafter_backend,
+        max_num_seqs=demand.seats,
+        max_num_batched_tokens=PIPELINE_BATCHED_TOKENS if place.pp > 1 else BATCHED_TOKENS,
+        vision=demand.vision,
+    )
+
+
+def finished(candidate: Candidate) -> Candidate:
+    """The candidate with seats that its recurrent states can hold, and larger prompt chunks where they cost nothing."""
+    shape = candidate.shape
+    kv_pool = budget(shape).pool
+    if kv_pool is not None:
+        shape = replace(shape, max_num_seqs=max(1, min(shape.max_num_seqs, kv_pool.seats(PROBE_TOKENS))))
+    if shape.pp == 1:
+        larger = replace(shape, max_num_batched_tokens=LARGE_BATCHED_TOKENS)
+        fitting = budget(larger)
+        enough = fitting.pool is not None and fitting.pool.seats(PROBE_TOKENS) >= shape.max_num_seqs
+        if fitting.fits and enough:
+            shape = larger
+    return replace(candidate, shape=shape)

@@ -1,0 +1,164 @@
+"""Which cards may form one engine: tensor-parallel groups, pipelines over unequal cards, and their order.
+
+The families below depend on what a card is (kind, bus order, bridges, place in the PCIe tree), never on how much memory
+it has or whether peer access works: a better card can only make candidates better, it cannot take one away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+
+from qwenlab.host_inventory import GpuPair
+from qwenlab.planner.rules.links import ORDER, pair_of, peer_access
+from qwenlab.planner.shape import Card
+from qwenlab.planner.throughput import Link
+
+TENSOR_SIZES = (1, 2, 4, 8)  # 24 query heads and 4 KV heads must divide or be divided (3 and 6 fail on the KV heads)
+PIPELINE_SIZES = (2, 3, 4)
+LEAST_LAYERS = 4  # a stage without a full-attention layer makes the workers disagree on the cache layout
+COARSE = 8  # layers moved at once between three stages and more
+ALL_SUBSETS = 5  # up to so many cards every subset is looked at; above it, neighbours among the sorted cards
+WIDE_NVLINK = 8  # lanes; bridges of workstation cards have four at most
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The cards of one engine replica by position in the sorted list, in rank order (stage by stage)."""
+
+    members: tuple[int, ...]
+    tp: int
+    pp: int = 1
+
+    @property
+    def mask(self) -> int:
+        """Bit set of the members."""
+        return sum(1 << member for member in self.members)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Cards without identity, in rank order: evaluations are shared between hosts and card sets that look alike."""
+
+    cards: tuple[Card, ...]
+    tp: int
+    pp: int
+    link: Link
+
+
+def place_of(footprint: Footprint, cards: Sequence[Card], links: Sequence[GpuPair], *, wsl2: bool) -> Place:
+    """The place that a footprint takes; the slowest link within a tensor-parallel group counts."""
+    members = [cards[member] for member in footprint.members]
+    groups = (members[i : i + footprint.tp] for i in range(0, len(members), footprint.tp))
+    link = max((link_of(group, links, wsl2=wsl2) for group in groups), key=list(Link).index)
+    return Place(tuple(_anonymous(card) for card in members), footprint.tp, footprint.pp, link)
+
+
+def _anonymous(card: Card) -> Card:
+    return replace(card, uuid="", index=0, power_limit_w=None)
+
+
+def sorted_cards(cards: Sequence[Card], links: Sequence[GpuPair]) -> tuple[Card, ...]:
+    """Cards by kind, fastest first; within a kind best-bridged neighbours side by side, then bus order."""
+    kinds: dict[tuple[float, tuple[int, int], str], list[Card]] = {}
+    for card in sorted(cards, key=lambda card: card.index):
+        kinds.setdefault(_kind(card), []).append(card)
+    return tuple(card for kind in sorted(kinds) for card in _neighbours(kinds[kind], links))
+
+
+def _neighbours(cards: list[Card], links: Sequence[GpuPair]) -> list[Card]:
+    """Pairs joined best first: NVLink lanes, then the nearest common ancestor, then bus order."""
+    left, result = list(cards), []
+    while left:
+        first = left.pop(0)
+        result.append(first)
+        if left:
+            partner = min(left, key=lambda card: (_distance(first, card, links), card.index))
+            left.remove(partner)
+            result.append(partner)
+    return result
+
+
+def _distance(a: Card, b: Card, links: Sequence[GpuPair]) -> tuple[int, int]:
+    pair = pair_of(links, a, b)
+    if pair is None:
+        return (0, len(ORDER))
+    lanes = 99 if pair.nvswitch else pair.nvlink_lanes
+    return (-lanes, ORDER[pair.ancestor] if pair.ancestor else len(ORDER))
+
+
+def footprints(cards: Sequence[Card]) -> Iterator[Footprint]:
+    """Every footprint over the sorted cards that is worth a look.
+
+    Up to five cards: every subset in every form. More: tensor parallel among neighbours of one kind, and pipelines of
+    two neighbours; larger mixed sets lose to two smaller engines wherever those fit.
+    """
+    count = len(cards)
+    if count <= ALL_SUBSETS:
+        for size in sorted({*TENSOR_SIZES, *PIPELINE_SIZES}):
+            for members in combinations(range(count), size):
+                yield from _forms(members)
+        return
+    for size in TENSOR_SIZES:
+        for start in range(count - size + 1):
+            members = tuple(range(start, start + size))
+            if len({_kind(cards[member]) for member in members}) == 1:
+                yield Footprint(members, tp=size)
+    for first, second in pairwise(range(count)):
+        yield Footprint((second, first), tp=1, pp=2)
+
+
+def _forms(members: tuple[int, ...]) -> Iterator[Footprint]:
+    size = len(members)
+    if size in TENSOR_SIZES:
+        yield Footprint(members, tp=size)
+    if size in PIPELINE_SIZES:
+        # The sorted list has the fastest first; a pipeline wants it last, with head and drafter.
+        yield Footprint(members[::-1], tp=1, pp=size)
+    if size == 2:
+        yield Footprint(members, tp=1, pp=2)
+    if size == 4:
+        yield Footprint((*members[2:], *members[:2]), tp=2, pp=2)
+
+
+def _kind(card: Card) -> tuple[float, tuple[int, int], str]:
+    return (-card.bandwidth_gb_s, card.compute_capability, card.name)
+
+
+def link_of(cards: Sequence[Card], links: Sequence[GpuPair], *, wsl2: bool) -> Link:
+    """The slowest way between any two of these cards; NVSWITCH for a single one."""
+    worst = Link.NVSWITCH
+    for a, b in combinations(cards, 2):
+        worst = max(worst, _link(pair_of(links, a, b), wsl2=wsl2), key=list(Link).index)
+    return worst
+
+
+def _link(pair: GpuPair | None, *, wsl2: bool) -> Link:
+    if pair is not None and peer_access(pair):
+        if pair.nvswitch or pair.nvlink_lanes >= WIDE_NVLINK:
+            return Link.NVSWITCH
+        if pair.nvlink_lanes:
+            return Link.NVLINK
+        return Link.PEER
+    return Link.HOST_WSL2 if wsl2 else Link.HOST
+
+
+def even_split(stages: int, layers: int) -> tuple[int, ...]:
+    """Layers as even as they go, later stages taking the remainder."""
+    base, over = divmod(layers, stages)
+    return tuple(base + (stage >= stages - over) for stage in range(stages))
+
+
+def splits(stages: int, layers: int) -> Iterator[tuple[int, ...]]:
+    """Layer splits worth looking at: every one for two stages; in whole eights for more."""
+    if stages == 1:
+        yield (layers,)
+    elif stages == 2:
+        for first in range(LEAST_LAYERS, layers - LEAST_LAYERS + 1):
+            yield (first, layers - first)
+    else:
+        units = layers // COARSE
+        for cuts in combinations(range(1, units), stages - 1):
+            edges = (0, *cuts, units)
+            yield tuple((b - a) * COARSE for a, b in pairwise(edges))

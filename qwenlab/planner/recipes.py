@@ -1,0 +1,161 @@
+"""How an engine may run on given silicon: drafter, KV data type and attention backend as one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
+from qwenlab.planner.shape import Card
+from qwenlab.settings import Settings
+
+Capability = tuple[int, int]
+Method = Literal["mtp", "dflash"]
+RETRAINED = ("abliterated", "uncensored")
+AMPERE, ADA, HOPPER, BLACKWELL, AFTER = (8, 0), (8, 9), (9, 0), (10, 0), (99, 0)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to run a checkpoint.
+
+    Attributes:
+        method, tokens: speculation; None and 0 without.
+        kv_dtype, backend: of the target; drafter_backend: of the drafter, None follows the KV data type.
+        oldest, before: compute capabilities of the ranks: from `oldest` on, below `before`.
+        quality: how much of a tie-break the KV data type costs; 1.0 is 16-bit.
+        source: why the combination is in the table.
+    """
+
+    method: Method | None
+    tokens: int
+    kv_dtype: str
+    backend: str
+    quality: float
+    source: str
+    drafter_backend: str | None = None
+    oldest: Capability = AMPERE
+    before: Capability = AFTER
+
+
+RECIPES: tuple[Recipe, ...] = (
+    Recipe(None, 0, "bfloat16", "FLASH_ATTN", 1.0, "HyperQwen launchers, SPEC=off"),
+    Recipe(None, 0, "fp8", "FLASHINFER", 0.99, "HyperQwen batch/README.md"),
+    Recipe(
+        None, 0, "fp8", "FLASH_ATTN", 0.99, "vLLM 0.30.0 on an H200: FlashAttention 3", oldest=HOPPER, before=BLACKWELL
+    ),
+    Recipe(None, 0, "int4_per_token_head", "TRITON_ATTN", 0.93, "HyperQwen batch/README.md, KV=int4pth"),
+    Recipe("mtp", 3, "bfloat16", "FLASH_ATTN", 1.0, "HyperQwen single-user/README.md"),
+    Recipe("mtp", 4, "bfloat16", "FLASH_ATTN", 1.0, "HyperQwen single-user/README.md"),
+    Recipe("mtp", 3, "fp8", "FLASHINFER", 0.99, "HyperQwen single-user/README.md, CTX=long"),
+    Recipe("mtp", 4, "fp8", "FLASHINFER", 0.99, "club-3090 draft depth sweep: 4 is the knee"),
+    Recipe("mtp", 3, "fp8", "FLASH_ATTN", 0.99, "FlashAttention 3 takes fp8", oldest=HOPPER, before=BLACKWELL),
+    Recipe("mtp", 4, "fp8", "FLASH_ATTN", 0.99, "FlashAttention 3 takes fp8", oldest=HOPPER, before=BLACKWELL),
+    Recipe("mtp", 3, "int8_per_token_head", "TRITON_ATTN", 0.99, "HyperQwen docs/multi-gpu.md #105, #217"),
+    Recipe("mtp", 4, "int8_per_token_head", "TRITON_ATTN", 0.99, "HyperQwen docs/multi-gpu.md #105, #217"),
+    Recipe("mtp", 3, "int4_per_token_head", "TRITON_ATTN", 0.93, "HyperQwen #160"),
+    Recipe("dflash", 7, "bfloat16", "FLASH_ATTN", 1.0, "HyperQwen single-user/README.md; club-3090 dual-ultrafast"),
+    Recipe("dflash", 7, "int8_per_token_head", "TRITON_ATTN", 0.99, "HyperQwen docs/long-context.md"),
+    Recipe("dflash", 7, "int4_per_token_head", "TRITON_ATTN", 0.93, "HyperQwen alternative.sh"),
+    Recipe("dflash", 7, "fp8", "FLASHINFER", 0.99, "ExTV/dual-gpus-vllm: drafter on Triton", "TRITON_ATTN", oldest=ADA),
+)
+
+# How much slower an 8-bit or 16-bit checkpoint may be before a 4-bit one is chosen (setting qwen_quality).
+FORMAT_WEIGHT: dict[str, dict[str, float]] = {
+    "speed": {},
+    "balanced": {"int4": 0.88, "nvfp4": 0.90, "fp8": 0.98, "w8a16": 0.98},
+    "fidelity": {"int4": 0.0, "nvfp4": 0.0, "fp8": 0.98, "w8a16": 0.98},
+}
+
+
+# Data-centre silicon has no published run with 4-bit weights unpacked by Marlin, and its 8-bit units are measured:
+# what the model promises for the former is not taken at its word.
+UNPROVEN = 0.7
+_UNPROVEN_FOUR_BIT = {"int4": (HOPPER, (12, 0)), "nvfp4": (HOPPER, BLACKWELL)}  # unproven from, until
+
+
+def format_weight(spec: CheckpointSpec, cards: tuple[Card, ...], quality: str) -> float:
+    """Weight of a checkpoint's format in the score on these cards; 0 leaves it out."""
+    weight = next((weight for start, weight in FORMAT_WEIGHT[quality].items() if spec.format.startswith(start)), 1.0)
+    for start, (since, until) in _UNPROVEN_FOUR_BIT.items():
+        if spec.format.startswith(start) and any(since <= card.compute_capability < until for card in cards):
+            weight *= UNPROVEN
+    return weight
+
+
+def allowed(recipe: Recipe, spec: CheckpointSpec, cards: tuple[Card, ...], tp: int, pp: int) -> bool:
+    """Whether silicon, kernels and vLLM take this combination."""
+    capabilities = {card.compute_capability for card in cards}
+    if min(capabilities) < max(recipe.oldest, spec.min_compute_capability) or max(capabilities) >= recipe.before:
+        # Only the rank with the drafter needs the drafter's kernels.
+        drafter_only = recipe.drafter_backend is not None and pp > 1
+        if not drafter_only or cards[-1].compute_capability < recipe.oldest or min(capabilities) < AMPERE:
+            return False
+    if tp > 1 and not spec.weight_only and _mixed_within_groups(cards, tp):
+        return False  # FP4 and FP8 activation kernels crash on the older rank (club-3090 #762)
+    if recipe.method == "mtp":
+        return spec.mtp and pp == 1  # the pipeline breaks MTP's acceptance (vllm-project/vllm #57755)
+    return recipe.method != "dflash" or bool(spec.drafters)
+
+
+def _mixed_within_groups(cards: tuple[Card, ...], tp: int) -> bool:
+    groups = (cards[i : i + tp] for i in range(0, len(cards), tp))
+    return any(len({card.compute_capability for card in group}) > 1 for group in groups)
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What the user fixed, and the version to plan for; hashable, so that evaluations can be shared."""
+
+    vllm: str
+    quality: str = "balanced"
+    checkpoint: str | None = None
+    speculation: str | None = None
+    draft_tokens: int | None = None
+    kv_cache_dtype: str | None = None
+    layer_split: tuple[int, ...] | None = None
+
+
+def knobs_of(settings: Settings) -> Knobs:
+    """The knobs that the settings turn."""
+    return Knobs(
+        vllm=settings.release.vllm,
+        quality=settings.quality,
+        checkpoint=settings.checkpoint,
+        speculation=settings.speculation,
+        draft_tokens=settings.draft_tokens,
+        kv_cache_dtype=settings.kv_cache_dtype,
+        layer_split=tuple(settings.layer_split) if settings.layer_split else None,
+    )
+
+
+@cache
+def combinations_for(knobs: Knobs) -> tuple[tuple[CheckpointSpec, Recipe], ...]:
+    """Checkpoints and recipes that the knobs leave.
+
+    Weights that somebody trained to behave differently are only taken when the user names them.
+    """
+    return tuple((spec, recipe) for spec in _checkpoints_for(knobs) for recipe in _recipes_for(knobs))
+
+
+def _checkpoints_for(knobs: Knobs) -> list[CheckpointSpec]:
+    if knobs.checkpoint is not None:
+        return [spec for spec in checkpoints().values() if knobs.checkpoint in (spec.key, spec.format, spec.repo)]
+    return [
+        spec
+        for spec in checkpoints().values()
+        if format_weight(spec, (), knobs.quality) > 0 and not any(word in spec.repo.lower() for word in RETRAINED)
+    ]
+
+
+def _recipes_for(knobs: Knobs) -> list[Recipe]:
+    found = [
+        recipe
+        for recipe in RECIPES
+        if knobs.speculation in (None, recipe.method or "off") and knobs.kv_cache_dtype in (None, recipe.kv_dtype)
+    ]
+    if knobs.draft_tokens is None:
+        return found
+    with_length = (replace(recipe, tokens=knobs.draft_tokens if recipe.method else 0) for recipe in found)
+    return list(dict.fromkeys(with_length))
