@@ -1,0 +1,193 @@
+"""Diagnoses of the driver: absent, mismatched, of the wrong flavour, or in danger of being changed behind our back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from qwenlab.facts.driver_text import branch
+from qwenlab.facts.findings import Findings, error, info, warning
+from qwenlab.gpu_data import ModuleFlavour, family_of
+from qwenlab.host_inventory import Diagnosis
+
+# A package that has nothing to do with which module is loaded, though its name says nvidia.
+_NOT_DRIVER = ("nvidia-container", "libnvidia-container", "nvidia-cuda", "cuda-", "nvidia-driver-pinning")
+
+
+def library_mismatch(findings: Findings) -> Iterable[Diagnosis]:
+    """The user-space library and the loaded module differ: every new CUDA program fails until the module is replaced.
+
+    NVIDIA "Driver/library version mismatch"; pando85/homelab PR 4110.
+    """
+    driver = findings.host.driver
+    if findings.driver_failure != "driver_library_mismatch":
+        return
+    library = next((item.library for item in findings.sources.driver_readings if item.library), None) or driver.library
+    told = f"module {driver.loaded or 'unknown'}, library {library or 'unknown'}"
+    files = driver.module_files
+    advice = "Reboot; do not reinstall."
+    if len(files) > 1:
+        advice += (
+            f" If it stays after one reboot, an older module wins at boot: {', '.join(files)}. "
+            "Remove the stray one, run `dkms autoinstall` and `update-initramfs -u -k all`, reboot once more."
+        )
+    yield error("driver_library_mismatch", f"The NVIDIA driver was updated under the loaded module ({told}). {advice}")
+
+
+def module_not_loaded(findings: Findings) -> Iterable[Diagnosis]:
+    """The user space is there and finds no kernel module."""
+    if findings.driver_failure != "module_not_loaded":
+        return
+    host = findings.host
+    steps = []
+    if host.driver.nouveau_loaded:
+        steps.append("nouveau holds the cards: blacklist it, rebuild the initramfs, reboot")
+    if "module_key_rejected" in findings.sources.kernel.conditions or host.secure_boot:
+        steps.append("Secure Boot is on: the module must be signed by an enrolled key (`mokutil --list-enrolled`)")
+    if not host.driver.module_files and "module_files" in findings.recording.captures:
+        steps.append(
+            f"no nvidia.ko for kernel {host.os.kernel or '(running)'}: install its headers, then `dkms autoinstall`"
+        )
+    if not steps:
+        steps.append("check `lsmod`, `dkms status`, the kernel's headers, Secure Boot, nouveau, in this order")
+    yield error("module_not_loaded", f"The NVIDIA kernel module is not loaded. {'; '.join(steps)}.")
+
+
+def no_answer(findings: Findings) -> Iterable[Diagnosis]:
+    """Any other failure of the driver, with what the kernel log knows about its reason."""
+    failure = findings.sources.failure
+    if findings.driver_failure is None or failure is None:
+        return
+    if findings.driver_failure in ("driver_library_mismatch", "module_not_loaded"):
+        return
+    advice = {
+        "no_devices": "The driver runs and drives no card.",
+        "gpu_access_blocked": "Windows blocks the card: update its driver, then `wsl --shutdown`.",
+        "nvml_missing": "libnvidia-ml.so.1 is not on the loader's path: `ldconfig`, or reinstall its package.",
+        "smi_missing": "The driver's utilities are missing: install the package that holds nvidia-smi.",
+        "no_permission": "The user may not open /dev/nvidia*.",
+        "probe_timeout": "The driver hangs; the kernel log tells of which card. Do not retry in a loop, reboot.",
+    }.get(findings.driver_failure, "The driver does not answer.")
+    yield error(findings.driver_failure, f"{advice} It said: {failure.text}")
+
+
+def not_installed(findings: Findings) -> Iterable[Diagnosis]:
+    """Cards without a driver: normal before the first run."""
+    driver = findings.host.driver
+    if findings.cards and driver.loaded is None and driver.installed is None and findings.driver_failure is None:
+        if any(card.index is not None for card in findings.cards):
+            return
+        yield info("driver_not_installed", "No NVIDIA driver yet: the cards are known by their PCI ids only.")
+
+
+def kernel_conditions(findings: Findings) -> Iterable[Diagnosis]:
+    """Reasons that the kernel log names."""
+    texts = {
+        "bar_space": (
+            "The firmware left no address space for the card's memory window (BAR1). Switch on 'Above 4G decoding' and "
+            "'Resizable BAR' in the firmware, or boot with pci=realloc; reinstalling the driver does not help."
+        ),
+        "needs_open_module": "A card needs the open kernel module (kernel log); the closed one is installed.",
+        "module_key_rejected": (
+            "Secure Boot rejected the module's signature: use the distribution's pre-signed linux-modules-nvidia "
+            "packages, or enrol the DKMS key at the firmware screen (`mokutil --import`)."
+        ),
+        "adapter_failed": "The driver could not initialise a card (RmInitAdapter): see the kernel log for its code.",
+        "unsupported_by_driver": "The installed driver branch no longer supports a card in this host.",
+    }
+    for condition in findings.sources.kernel.conditions:
+        if condition in texts:
+            yield error(condition, texts[condition])
+
+
+def wrong_flavour(findings: Findings) -> Iterable[Diagnosis]:
+    """Blackwell needs the open kernel module, cards before Turing the proprietary one (driver README, kernel_open)."""
+    loaded_open = findings.host.driver.open_module
+    if loaded_open is None:
+        return
+    for card in findings.cards:
+        spec = card.spec
+        family = family_of(card.device_id) if card.device_id else None
+        module = spec.module if spec else family.module if family else None
+        needed = {ModuleFlavour.OPEN: True, ModuleFlavour.PROPRIETARY: False}.get(module) if module else None
+        if needed is not None and needed != loaded_open:
+            word = "open" if needed else "proprietary"
+            yield error(
+                f"needs_{word}_module", f"{card.label} works with the {word} kernel module only.", gpu=card.identity
+            )
+
+
+def dropped_by_branch(findings: Findings) -> Iterable[Diagnosis]:
+    """A driver branch that no longer supports a card in the box, installed now or waiting for the reboot."""
+    driver = findings.host.driver
+    newest = max((value for value in (branch(driver.loaded), branch(driver.installed)) if value), default=None)
+    for card in findings.cards:
+        spec = card.spec
+        family = family_of(card.device_id) if card.device_id else None
+        last = spec.last_driver_branch if spec else family.last_driver_branch if family else None
+        if last is not None and newest is not None and newest > last:
+            yield warning(
+                "driver_drops_card",
+                f"{card.label} is supported up to driver branch {last}, not {newest}.",
+                card.identity,
+            )
+        elif last is not None:
+            yield info(
+                "driver_branch_capped",
+                f"{card.label} is supported up to driver branch {last}: a newer one would lose it.",
+                gpu=card.identity,
+            )
+
+
+def reboot_due(findings: Findings) -> Iterable[Diagnosis]:
+    """A newer module lies on disk while an older one works: harmless until something loads the newer library."""
+    driver = findings.host.driver
+    if findings.driver_failure is None and driver.loaded and driver.installed and driver.loaded != driver.installed:
+        yield warning(
+            "reboot_due", f"Driver {driver.installed} is installed, {driver.loaded} is running: reboot at a quiet hour."
+        )
+
+
+def partly_held(findings: Findings) -> Iterable[Diagnosis]:
+    """Some driver packages are held and others not: the next upgrade tears the set apart (lyulyul/shine-cluster 50)."""
+    driver = findings.host.driver
+    names = [name for name in driver.packages if not name.startswith(_NOT_DRIVER)]
+    free = sorted(set(names) - set(driver.held))
+    if driver.held and free:
+        yield warning(
+            "driver_partly_held",
+            f"{len(driver.held)} driver packages are held, these are not and can move alone: {', '.join(free)}.",
+        )
+
+
+def runfile(findings: Findings) -> Iterable[Diagnosis]:
+    """A driver from NVIDIA's installer and packages do not mix."""
+    if findings.host.driver.runfile:
+        yield warning(
+            "driver_from_runfile", "The driver came from NVIDIA's .run file: packages must not be installed over it."
+        )
+
+
+def nvml_path(findings: Findings) -> Iterable[Diagnosis]:
+    """nvidia-smi works and NVML's library cannot be loaded by name: NCCL will abort (NVIDIA/nccl-tests 320)."""
+    nvml = findings.sources.nvml
+    works = any(reading.cards for reading in findings.sources.smi)
+    if works and nvml and nvml.failure and nvml.failure.code == "nvml_missing":
+        yield warning(
+            "nvml_not_on_loader_path",
+            "nvidia-smi works, but libnvidia-ml.so.1 is not on the loader's path; NCCL needs it: run `ldconfig`.",
+        )
+
+
+RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (
+    library_mismatch,
+    module_not_loaded,
+    no_answer,
+    not_installed,
+    kernel_conditions,
+    wrong_flavour,
+    dropped_by_branch,
+    reboot_due,
+    partly_held,
+    runfile,
+    nvml_path,
+)

@@ -1,0 +1,79 @@
+"""Recordings that other people published: a YAML file with their `topo -m`, their `nvidia-smi` box and a card list."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from qwenlab.facts.readings import CardReading, ParseError, Reading, bus_id
+from qwenlab.facts.recording import Recording
+from qwenlab.facts.smi_values import fault, switch, whole
+
+_CAPTURES = {
+    "topo_matrix": "topo",
+    "nvidia_smi": "smi_table",
+    "nvidia_smi_L": "smi_list",
+    "p2p_matrix": "p2p_read",
+    "dmesg": "kernel",
+    "lspci": "lspci",
+    "proc_driver_nvidia_version": "driver_version",
+}
+_GIVEN = ("gpus", "driver", "cuda", "os")
+
+
+def load_published(path: Path) -> Recording:
+    """Read one file. Raises `ParseError` when it is no YAML mapping."""
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ParseError(f"{path}: {error}") from None
+    if not isinstance(raw, dict):
+        raise ParseError(f"{path}: a mapping with topo_matrix, nvidia_smi, gpus is expected")
+    captures = {name: str(raw[key]) for key, name in _CAPTURES.items() if raw.get(key)}
+    return Recording(captures, {}, {key: raw[key] for key in _GIVEN if raw.get(key) is not None})
+
+
+def given_cards(given: dict[str, Any]) -> Reading:
+    """The card list of a published recording. Raises `ParseError` when it is no list of mappings."""
+    rows = given.get("gpus", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ParseError("gpus: a list of cards is expected")
+    driver = re.match(r"[0-9]+(\.[0-9]+)+", str(given.get("driver") or ""))
+    return Reading(
+        cards=tuple(_card(position, row) for position, row in enumerate(rows)),
+        driver=driver.group(0) if driver else None,
+    )
+
+
+def _card(position: int, row: dict[str, Any]) -> CardReading:
+    def first(*keys: str) -> str | None:
+        return next((str(row[key]) for key in keys if row.get(key) is not None), None)
+
+    def flag(key: str) -> bool | None:
+        value = row.get(key)
+        return value if isinstance(value, bool) else switch(first(key))
+
+    state = first("state")
+    capability = re.fullmatch(r"([0-9]+)\.([0-9]+)", first("compute_cap", "compute_cap_spec") or "")
+    return CardReading(
+        index=int(row["index"]) if isinstance(row.get("index"), int) else position,
+        uuid=first("uuid"),
+        bus_id=bus_id(first("bus_id")),
+        name=first("name"),
+        compute_capability=(int(capability[1]), int(capability[2])) if capability else None,
+        memory_total_mib=whole(first("vram_mib", "vram_mib_spec")),
+        memory_used_mib=whole(first("vram_used_mib")),
+        display_active=flag("display_active"),
+        ecc_enabled=flag("ecc"),
+        mig_enabled=flag("mig"),
+        generation_now=whole(first("pcie_gen_current", "pcie_gen")),
+        generation_max=whole(first("pcie_gen_max")),
+        width_now=whole(first("pcie_width_current", "pcie_width")),
+        width_max=whole(first("pcie_width_max")),
+        limit_w=whole(first("power_limit_w")),
+        persistence=flag("persistence"),
+        fault=None if state in (None, "ok") else fault(state) or state,
+    )

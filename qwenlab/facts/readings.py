@@ -1,0 +1,112 @@
+"""What one source says about a host's cards: plain values, before sources are merged.
+
+Parsers in this package take text or a decoded dump and return these. They never raise anything but `ParseError`.
+This module and the parsers use the standard library only, so that a recording can be made and compared on a machine
+that has nothing but Python.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+
+class ParseError(ValueError):
+    """The text of a source contradicts itself or is not what its name says; the message names the spot."""
+
+
+@dataclass(frozen=True)
+class MigReading:
+    """One MIG instance; memory in MiB."""
+
+    profile: str
+    uuid: str | None = None
+    memory_mib: int | None = None
+
+
+@dataclass(frozen=True)
+class CardReading:
+    """One card as one source sees it; None where the source does not know. Sizes in MiB, power in watts."""
+
+    index: int | None = None
+    uuid: str | None = None
+    bus_id: str | None = None
+    name: str | None = None
+    device_id: str | None = None
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    memory_total_mib: int | None = None
+    memory_used_mib: int | None = None
+    memory_reserved_mib: int | None = None
+    memory_unified: bool | None = None
+    bar1_total_mib: int | None = None
+    bar1_used_mib: int | None = None
+    display_active: bool | None = None
+    display_attached: bool | None = None
+    ecc_enabled: bool | None = None
+    mig_enabled: bool | None = None
+    mig_instances: tuple[MigReading, ...] = ()
+    generation_now: int | None = None
+    generation_max: int | None = None
+    generation_slot: int | None = None
+    width_now: int | None = None
+    width_max: int | None = None
+    width_slot: int | None = None
+    limit_w: float | None = None
+    default_w: float | None = None
+    min_w: float | None = None
+    max_w: float | None = None
+    persistence: bool | None = None
+    numa_node: int | None = None
+    replays: int | None = None
+    processes: int | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class PairReading:
+    """The relation of two cards of one source, by that source's card indices (a < b)."""
+
+    a: int
+    b: int
+    lanes: int | None = None
+    link_generation: int | None = None
+    nvswitch: bool | None = None
+    ancestor: str | None = None
+    peer_read: str | None = None
+    peer_write: str | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a source could not answer at all: a stable code and the source's own words."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Everything one source says. `damage` lists spots where the text was cut, wrapped or unreadable."""
+
+    cards: tuple[CardReading, ...] = ()
+    pairs: tuple[PairReading, ...] = ()
+    driver: str | None = None
+    cuda: str | None = None
+    library: str | None = None
+    failure: Failure | None = None
+    damage: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = field(default=(), metadata={"doc": "bus ids or indices of cards that do not answer"})
+
+
+_BUS_ID = re.compile(r"^(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?$")
+
+
+def bus_id(text: str | None) -> str | None:
+    """A PCI address as `0000:01:00.0` from any spelling in use ("00000000:01:00.0", "01:00.0", "0000:01:00")."""
+    match = _BUS_ID.match((text or "").strip().lower())
+    if not match:
+        return None
+    domain, bus, device, function = match.groups()
+    return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function or '0'}"

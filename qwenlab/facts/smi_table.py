@@ -1,0 +1,149 @@
+"""The box that a plain `nvidia-smi` prints, in its three generations, and `nvidia-smi -L`.
+
+The box is the last resort when the XML report is missing: it cuts long names, and nothing but its own end tells that
+it is complete, so a box without an end is named in `damage` or `notes`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from qwenlab.facts import smi_values
+from qwenlab.facts.readings import CardReading, MigReading, ParseError, Reading, bus_id
+
+_BANNER = re.compile(
+    r"NVIDIA-SMI\s+(?P<smi>\S+)\s+(?:Driver|KMD)\s+Version:\s*(?P<driver>\S+)"
+    r"(?:\s+CUDA(?:\s+UMD)?\s+Version:\s*(?P<cuda>\S+))?"
+)
+_VERSION = re.compile(r"^[0-9]+(?:\.[0-9]+)+$")
+_CARD = re.compile(
+    r"^\|\s*(?P<index>[0-9]{1,3})\s+(?P<name>\S.*?)\s+(?P<persistence>On|Off|N/A|ERR!)\s*\|"
+    r"\s*(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s+(?P<display>On|Off|N/A|ERR!)\s*\|"
+    r"\s*(?P<ecc>\S.*?)\s*\|"
+)
+_CARD_START = re.compile(r"^\|\s{1,4}[0-9]{1,3}\s{2}\S")
+_USAGE = re.compile(r"/\s*(?P<limit>[0-9]+W|N/A|ERR!)\s*\|\s*(?P<used>\S.*?)\s*/\s*(?P<total>\S.*?)\s*\|")
+_USAGE_MISSING = re.compile(r"/\s*(?P<limit>[0-9]+W|N/A|ERR!)\s*\|\s*(?P<cell>[^|]*?)\s*\|")
+_MIG_MODE = re.compile(r"\|\s*(Enabled\*?|Disabled\*?|N/A|ERR!)\s*\|\s*$")
+_MIG_ROW = re.compile(
+    r"^\|\s*(?P<gpu>[0-9]{1,3})\s+(?P<gi>[0-9]{1,3})\s+(?P<ci>[0-9]{1,3})\s+(?P<dev>[0-9]{1,3})\s*\|"
+    r"\s*[0-9]+MiB\s*/\s*(?P<total>[0-9]+)MiB"
+)
+_BORDER = re.compile(r"^\+[-=+]+\+\s*$")
+_LIST_CARD = re.compile(r"^GPU (?P<index>[0-9]{1,3}): (?P<name>.*?) \(UUID: (?P<uuid>GPU-[0-9A-Fa-f-]+)\)")
+_LIST_MIG = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+[0-9]+: \(UUID: (?P<uuid>MIG-[0-9A-Za-z/-]+)\)")
+
+
+def parse_table(text: str) -> Reading:
+    """Read the box. Words instead of a box become `failure` or `lost`; raises `ParseError` for anything else."""
+    lost = smi_values.lost_handles(text)
+    banner = _BANNER.search(text)
+    if banner is None:
+        failure = smi_values.failure(text)
+        if failure is None and not lost:
+            raise ParseError("nvidia-smi: neither a table nor a known message")
+        library = re.search(r"NVML library version:\s*([0-9.]+)", text)
+        return Reading(failure=failure, lost=_named(lost), library=library.group(1) if library else None)
+    lines = text.split("\n")
+    cards, damage = _cards(lines)
+    indices = [card.index for card in cards]
+    if len(set(indices)) != len(indices):
+        raise ParseError("nvidia-smi: two cards with one index")
+    if indices and indices != list(range(len(indices))):
+        damage.append(f"the table lists cards {indices}: some are missing")
+    notes = ["the table ends before its process list"] if "Processes:" not in text else []
+    mig = [(int(match["gpu"]), int(match["total"])) for line in lines if (match := _MIG_ROW.match(line))]
+    cards = [
+        replace(card, mig_instances=tuple(MigReading("", memory_mib=total) for gpu, total in mig if gpu == card.index))
+        for card in cards
+    ]
+    cuda = banner["cuda"]
+    return Reading(
+        cards=tuple(cards),
+        driver=_version(banner["driver"]),
+        cuda=_version(cuda),
+        damage=tuple(damage),
+        notes=tuple(notes),
+        lost=_named(lost),
+    )
+
+
+def parse_list(text: str) -> Reading:
+    """Read `nvidia-smi -L`: names, UUIDs and MIG profiles. Raises `ParseError` when no line is a card."""
+    cards: list[CardReading] = []
+    damage: list[str] = []
+    for line in text.split("\n"):
+        if match := _LIST_CARD.match(line):
+            cards.append(CardReading(index=int(match["index"]), name=match["name"], uuid=match["uuid"]))
+        elif (match := _LIST_MIG.match(line)) and cards:
+            mig = MigReading(match["profile"], uuid=match["uuid"])
+            cards[-1] = replace(cards[-1], mig_enabled=True, mig_instances=(*cards[-1].mig_instances, mig))
+        elif line.strip() and not smi_values.lost_handles(line):
+            damage.append(f"nvidia-smi -L: {line.strip()[:80]!r} is no card")
+    lost = smi_values.lost_handles(text)
+    if not cards:
+        failure = smi_values.failure(text)
+        if failure is None and not lost:
+            raise ParseError("nvidia-smi -L: no card listed")
+        return Reading(failure=failure, lost=_named(lost))
+    indices = [card.index for card in cards]
+    if len(set(indices)) != len(indices):
+        raise ParseError("nvidia-smi -L: two cards with one index")
+    return Reading(cards=tuple(cards), damage=tuple(damage), lost=_named(lost))
+
+
+def _cards(lines: list[str]) -> tuple[list[CardReading], list[str]]:
+    cards: list[CardReading] = []
+    damage: list[str] = []
+    for position, line in enumerate(lines):
+        if "MIG devices:" in line or "Processes:" in line:
+            break
+        match = _CARD.match(line)
+        if not match:
+            if _CARD_START.match(line):
+                damage.append(f"unreadable card row {line.strip()[:60]!r}")
+            continue
+        following = lines[position + 1 : position + 4]
+        cards.append(_card(match, following, damage))
+    if not any(_BORDER.match(line) for line in lines[-3:]) and not any("Processes:" in line for line in lines):
+        damage.append("the table has no closing border")
+    return cards, damage
+
+
+def _card(match: re.Match[str], following: list[str], damage: list[str]) -> CardReading:
+    where = f"card {match['index']}"
+    usage_line = following[0] if following else ""
+    total = used = limit = None
+    if usage := _USAGE.search(usage_line):
+        limit, used, total = usage["limit"], usage["used"], usage["total"]
+    elif usage := _USAGE_MISSING.search(usage_line):
+        limit = usage["limit"]
+    else:
+        damage.append(f"{where}: no memory row")
+    mig_line = next((line for line in following[1:] if line.startswith("|")), "")
+    mig = _MIG_MODE.search(mig_line)
+    fault = next((word for word in map(smi_values.fault, (match[0], usage_line, mig_line)) if word), None)
+    name = match["name"]
+    return CardReading(
+        index=int(match["index"]),
+        name=None if smi_values.missing(name) else name,
+        bus_id=bus_id(match["bus"]),
+        persistence=smi_values.switch(match["persistence"]),
+        display_active=smi_values.switch(match["display"]),
+        ecc_enabled=True if re.fullmatch(r"[0-9]+", match["ecc"]) else smi_values.switch(match["ecc"]),
+        memory_total_mib=smi_values.whole(total),
+        memory_used_mib=smi_values.whole(used),
+        memory_unified=True if usage_line and "Not Supported" in usage_line else None,
+        limit_w=smi_values.number((limit or "").replace("W", " W")),
+        mig_enabled=smi_values.switch(mig.group(1).rstrip("*")) if mig else None,
+        fault=fault,
+    )
+
+
+def _version(text: str | None) -> str | None:
+    return text if text and _VERSION.match(text) else None
+
+
+def _named(lost: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    return tuple(bus_id(handle) or handle for handle, _ in lost)

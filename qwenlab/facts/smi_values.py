@@ -1,0 +1,79 @@
+"""Scalars as nvidia-smi writes them: units, "N/A" in its many spellings, the words of a card that does not answer."""
+
+from __future__ import annotations
+
+import re
+
+from qwenlab.facts.readings import Failure
+
+_MISSING = re.compile(
+    r"^\[?\s*(n/?a|not supported|none|unknown|not available|requested functionality has been deprecated"
+    r"|insufficient permissions|not found|function not found|unknown error"
+    r"|err!|gpu is lost|gpu requires reset)?\s*\]?$",
+    re.IGNORECASE,
+)
+_FAULT = re.compile(r"err!|gpu is lost|unknown error|gpu requires reset|fallen off the bus", re.IGNORECASE)
+_NUMBER = re.compile(r"^\s*([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(MiB|W|x|%)?\s*$")
+
+# Most telling first. Words of nvidia-smi and NVML; the exit status is not trusted, a wrapper may lose it.
+_FAILURES: tuple[tuple[str, str], ...] = (
+    ("driver_library_mismatch", r"driver/library version mismatch|RM has detected an NVML/RM version mismatch"),
+    ("module_not_loaded", r"couldn't communicate with the NVIDIA driver|Driver Not Loaded|driver is not loaded"),
+    ("no_devices", r"^No devices (?:were )?found"),
+    ("gpu_access_blocked", r"GPU access blocked by the operating system"),
+    ("nvml_missing", r"couldn't find libnvidia-ml|NVML Shared Library Not Found|libnvidia-ml\.so"),
+    ("no_permission", r"Failed to initialize NVML: Insufficient Permissions"),
+    ("nvml_failed", r"Failed to initialize NVML"),
+    ("smi_missing", r"nvidia-smi: (?:command )?not found|No such file or directory|failed to run command"),
+)
+_HANDLE = re.compile(
+    r"Unable to determine the device handle for (?:GPU|gpu)\s*([0-9A-Fa-f:.]+)?\s*:\s*([^\n]*)", re.IGNORECASE
+)
+
+
+def missing(text: str | None) -> bool:
+    """Whether a value is absent, in any of nvidia-smi's spellings."""
+    return text is None or bool(_MISSING.match(text.strip()))
+
+
+def fault(text: str | None) -> str | None:
+    """The fault that a value tells of ("ERR!", "GPU is lost"), None for a healthy or merely absent value."""
+    match = _FAULT.search(text or "")
+    return match.group(0) if match else None
+
+
+def number(text: str | None) -> float | None:
+    """A non-negative number with or without its unit, None for anything else."""
+    match = _NUMBER.match(text or "")
+    return float(match.group(1)) if match else None
+
+
+def whole(text: str | None) -> int | None:
+    """Like `number`, as an integer."""
+    value = number(text)
+    return None if value is None else int(value)
+
+
+def word(text: str | None) -> str | None:
+    """A text value, None when absent."""
+    return None if text is None or missing(text) else text.strip()
+
+
+def switch(text: str | None) -> bool | None:
+    """Enabled/Disabled, On/Off, Yes/No."""
+    return {"enabled": True, "on": True, "yes": True, "disabled": False, "off": False, "no": False}.get(
+        (text or "").strip().lower()
+    )
+
+
+def failure(text: str) -> Failure | None:
+    """The reason why nvidia-smi or NVML answered with words instead of an inventory."""
+    for code, pattern in _FAILURES:
+        if re.search(pattern, text, re.IGNORECASE | re.MULTILINE):
+            return Failure(code, " ".join(text.split())[:300])
+    return None
+
+
+def lost_handles(text: str) -> tuple[tuple[str, str], ...]:
+    """Cards for which nvidia-smi got no handle: (bus id or index as printed, its words)."""
+    return tuple(((match.group(1) or "").rstrip(":."), match.group(2).strip()) for match in _HANDLE.finditer(text))
