@@ -1,7 +1,7 @@
 """Simulated NVIDIA cards for tests, put below the code under test: the product never knows.
 
-An *inventory* (`inventory.SimHost`, or a file in `inventories/`) says what cards a machine has. `compiled.compile_inventory`
-turns it into lines of `key=value`, which two programs built from `src/` read at run time:
+An *inventory* (`inventory.SimHost`, or a file in `inventories/`) says what cards a machine has. `compiled` turns it
+into lines of `key=value`, which two programs built from `src/` read at run time:
 
 - `libnvidia-ml.so.1`, which the real nvidia-ml-py, torch and every other NVML client load, and
 - `nvidia-smi`: the default table, `-L`, `-q -x`, `--query-gpu=... --format=csv`, `--query-compute-apps`, `topo -m`,

@@ -24,7 +24,7 @@ class Programs:
 
 
 def programs() -> Programs:
-    """Build what is not built yet; safe when several test runs ask at once. Raises CalledProcessError with gcc's words."""
+    """Build what is not built yet; several test runs may ask at once. Raises CalledProcessError with gcc's words."""
     folder = _cache() / _digest()
     built = Programs(folder / "libnvidia-ml.so.1", folder / "nvidia-smi")
     if folder.is_dir():

@@ -69,7 +69,7 @@ class MigSlice(_Value):
 
 
 class SimGpu(_Value):
-    """One card in its slot. `fields` overrides any nvidia-smi query field, for values a recording has and no rule gives."""
+    """One card in its slot. `fields` overrides any nvidia-smi query field, for recorded values that no rule gives."""
 
     card: str
     bus: str = Field(description="domain:bus:device.function, e.g. 0000:01:00.0")

@@ -22,7 +22,7 @@ class SimRoot:
     host: SimHost
 
     @classmethod
-    def create(cls, path: Path, host: SimHost, module: Module | None | str = "inventory") -> Self:
+    def create(cls, path: Path, host: SimHost, module: Module | str | None = "inventory") -> Self:
         """Lay the machine out. `module`: what is loaded; None for a machine whose driver is not."""
         loaded = Module(host.driver, host.module) if isinstance(module, str) else module
         (path / "etc/qwen-sim").mkdir(parents=True)

@@ -57,9 +57,9 @@ def write_pci(root: Path, host: SimHost, driver: str, seen_as: Path) -> None:
         (place / "driver").symlink_to(seen_as / "sys/bus/pci/drivers" / driver)
         (devices / gpu.bus).symlink_to(seen_as / place.relative_to(root))
     if host.nvswitch and host.nvswitch_in_sysfs:
-        for place, device_id in enumerate(NVSWITCHES):
-            bus = f"0000:f{place}:00.0"
-            where = root / f"sys/devices/pci0000:f{place}" / bus
+        for number, device_id in enumerate(NVSWITCHES):
+            bus = f"0000:f{number}:00.0"
+            where = root / f"sys/devices/pci0000:f{number}" / bus
             _device(where, {"vendor": NVIDIA, "device": f"0x{device_id}", "class": CLASS_NVSWITCH, "numa_node": "-1"})
             (devices / bus).symlink_to(seen_as / where.relative_to(root))
 
