@@ -3,8 +3,7 @@
 docs/settings.md says the same as a table.
 """
 
-# pyinfra: become root with sudo. Hosts that are reached as root may say `"_sudo": False` in the inventory.
-_sudo = True
+# Where pyinfra logs in as another user than root it uses sudo; with a password: _sudo_password or --same-sudo-password.
 
 # --- every setting with its default (python -m qwenlab settings --write keeps this list) ---
 

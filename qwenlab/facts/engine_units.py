@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from pyinfra.api import FactBase
+from pyinfra.api.facts import FactBase
 from pyinfra.api.exceptions import FactProcessError
 
 SCRIPT = r"""

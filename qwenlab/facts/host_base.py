@@ -1,11 +1,11 @@
-"""What a host is before anything is installed: system, rights, disk, memory, clock, Python. One round trip, POSIX sh."""
+"""What a host is before anything is installed: system, rights, disk, memory, clock, Python; in one round trip."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
 
-from pyinfra.api import FactBase
+from pyinfra.api.facts import FactBase
 from pyinfra.api.exceptions import FactProcessError
 
 SCRIPT = r"""

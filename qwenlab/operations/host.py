@@ -1,0 +1,82 @@
+"""The host base: refuse unfit hosts, packages, certificates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping
+
+from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+from pyinfra.facts.deb import DebPackages
+
+from qwenlab.facts.host_base import HostBasics
+from qwenlab.operations.paths import put
+from qwenlab.operations.refusal import refusal
+from qwenlab.preflight import Login, needs, problems
+from qwenlab.render import RemoteFile
+from qwenlab.settings import Settings
+
+
+@operation(is_idempotent=False)
+def refuse(reasons: tuple[str, ...]) -> Generator[PyinfraCommand, None, None]:
+    """Refuse this host.
+
+    Args:
+        reasons: what is wrong and what to do.
+    """
+    yield refusal(reasons)
+
+
+@operation()
+def check(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Refuse this host when it cannot be served; changes nothing.
+
+    Args:
+        settings: the host's settings.
+    """
+    arguments: Mapping[str, object] = host.current_op_global_arguments or {}
+    login = Login(
+        sudo=bool(arguments.get("_sudo")),
+        password=bool(arguments.get("_sudo_password") or arguments.get("_use_sudo_password")),
+    )
+    base = host.get_fact(HostBasics, paths=tuple(needs(settings)), _sudo=False)
+    if found := problems(base, settings, login, time.time()):
+        yield refusal(found)
+    else:
+        host.noop(f"{base.os_name}, {base.architecture}: fit to serve")
+
+
+@operation()
+def packages(names: tuple[str, ...], lock_timeout_s: int) -> Generator[PyinfraCommand, None, None]:
+    """Install distribution packages that are missing; apt's index is renewed only then.
+
+    Args:
+        names: package names.
+        lock_timeout_s: how long to wait for another apt, in seconds.
+    """
+    there = host.get_fact(DebPackages)
+    missing = [name for name in names if name not in there]
+    if not missing:
+        host.noop(f"{', '.join(names)}: installed")
+        return
+    apt = StringCommand(
+        "LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -qq -o", f"DPkg::Lock::Timeout={lock_timeout_s}"
+    )
+    yield StringCommand(apt, "update")
+    yield StringCommand(
+        *(apt, "install --yes --no-install-recommends -o Dpkg::Options::=--force-confold"),
+        *(QuoteString(name) for name in missing),
+    )
+
+
+@operation()
+def certificates(wanted: dict[str, RemoteFile]) -> Generator[PyinfraCommand, None, None]:
+    """Let the host trust further certificate authorities.
+
+    Args:
+        wanted: path below /usr/local/share/ca-certificates to PEM content.
+    """
+    changed = yield from put(wanted)
+    if changed:
+        yield StringCommand("update-ca-certificates")

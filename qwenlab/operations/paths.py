@@ -1,0 +1,98 @@
+"""Files and directories: the one way by which content gets onto a host.
+
+Content travels on stdin into a new file of mode 0600, which gets its rights and then its name. So a file is never
+half written, a secret is never readable by others, not even for a moment, and neither command lines nor logs nor
+`--diff` show content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from qwenlab.facts.file_states import PathState, PathStates
+from qwenlab.render import RemoteFile
+
+
+@dataclass(frozen=True)
+class Directory:
+    """Rights of one directory."""
+
+    user: str = "root"
+    group: str = "root"
+    mode: str = "755"
+
+
+def write(path: str, file: RemoteFile) -> StringCommand:
+    """The command that puts one file in place."""
+    fresh = QuoteString(f"{path}.new")
+    return StringCommand(
+        *("umask 077 &&", "cat >", fresh, "&&", "chown", QuoteString(f"{file.user}:{file.group}"), fresh),
+        *("&&", "chmod", file.mode, fresh, "&&", "mv -f", fresh, QuoteString(path)),
+        _stdin=file.content,
+    )
+
+
+def stale(files: Mapping[str, RemoteFile], states: Mapping[str, PathState]) -> list[str]:
+    """The paths whose content, rights or owner differ from what is wanted."""
+    return [
+        path
+        for path, file in files.items()
+        if states.get(path)
+        != PathState("file", file.mode, file.user, file.group, sha256(file.content.encode()).hexdigest())
+    ]
+
+
+def put(files: Mapping[str, RemoteFile]) -> Generator[StringCommand, None, list[str]]:
+    """Yield the commands for those files that differ; returns their paths. For use inside operations.
+
+    Every content must end with a newline: pyinfra adds a missing one on the way.
+    """
+    states = host.get_fact(PathStates, paths=tuple(files))
+    changed = stale(files, states)
+    for path in changed:
+        yield write(path, files[path])
+    return changed
+
+
+@operation()
+def files(files: Mapping[str, RemoteFile]) -> Generator[StringCommand, None, None]:
+    """Put files in place.
+
+    Args:
+        files: path to content and rights.
+    """
+    changed = yield from put(files)
+    if not changed:
+        host.noop(f"{len(files)} files are as wanted")
+
+
+@operation()
+def directories(wanted: Mapping[str, Directory]) -> Generator[StringCommand, None, None]:
+    """Make directories with owner and mode; parents come before children in `wanted`.
+
+    Args:
+        wanted: path to rights.
+    """
+    states = host.get_fact(PathStates, paths=tuple(wanted))
+    for path, rights in wanted.items():
+        if states.get(path) != PathState("directory", rights.mode, rights.user, rights.group, None):
+            yield StringCommand(
+                "install", "-d", "-o", rights.user, "-g", rights.group, "-m", rights.mode, QuoteString(path)
+            )
+
+
+@operation()
+def absent(paths: tuple[str, ...]) -> Generator[StringCommand, None, None]:
+    """Remove files.
+
+    Args:
+        paths: files that must not be there.
+    """
+    for path in host.get_fact(PathStates, paths=paths):
+        yield StringCommand("rm", "-f", QuoteString(path))

@@ -1,0 +1,22 @@
+"""The host's plan, made at an operation's turn: what it rests on (the driver) may have come earlier in the same run."""
+
+from __future__ import annotations
+
+from pyinfra.context import host
+
+from qwenlab.facts.host_base import HostBasics
+from qwenlab.host_inventory import HostInventory
+from qwenlab.planner.cpu import plan_cpu
+from qwenlab.planner.plan import HostPlan
+from qwenlab.preflight import needs
+from qwenlab.settings import Settings
+
+
+def host_plan(settings: Settings) -> HostPlan:
+    """What the current host shall serve."""
+    return plan_cpu(_inventory(settings), settings)
+
+
+def _inventory(settings: Settings) -> HostInventory:
+    base = host.get_fact(HostBasics, paths=tuple(needs(settings)))
+    return HostInventory(hostname=host.name, cpu_count=base.cpus, ram_total_gib=base.ram_gib)

@@ -1,0 +1,74 @@
+"""The service on a host: files from the plan, then units that run with exactly these files."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from qwenlab.facts.engine_units import EngineUnits
+from qwenlab.operations.paths import put
+from qwenlab.operations.planning import host_plan
+from qwenlab.operations.refusal import refusal
+from qwenlab.render import ENGINES, render, units_of
+from qwenlab.settings import Settings
+
+LOG_LINES = 40
+
+
+@operation()
+def configure(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Plan, engine files and units as the plan of this host asks for; nothing is restarted.
+
+    Args:
+        settings: the host's settings.
+    """
+    plan = host_plan(settings)
+    if plan.status == "refused":
+        yield refusal(one.text for one in plan.refusals)
+        return
+    yield from put(render(plan, settings))
+
+
+@operation()
+def serve(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Every engine of the plan answers and runs with the files that lie there; other engines are gone.
+
+    What an engine was started with is recorded at its start, so that a run that was cut off between writing and
+    restarting is made good by the next one, and a plain re-run restarts nothing.
+
+    Args:
+        settings: the host's settings.
+    """
+    plan = host_plan(settings)
+    wanted = [unit.name for engine in plan.engines for unit in units_of(engine, settings)]
+    state = host.get_fact(EngineUnits, names=tuple(wanted))
+    if state.needs_reload or not state.enabled:
+        yield StringCommand("systemctl daemon-reload")
+    for name in sorted(state.engines.keys() - set(wanted)):
+        yield StringCommand("systemctl stop", _unit(name))
+        yield StringCommand("rm -f", *(QuoteString(f"{ENGINES}/{name}.{end}") for end in ("yaml", "env")))
+    if not state.enabled:
+        yield StringCommand("systemctl enable --quiet qwen.service")
+    current = {name for name, unit in state.engines.items() if unit.state == "active" and not unit.stale}
+    due = [name for name in wanted if name not in current]
+    if due:
+        units = " ".join(_unit(name) for name in due)
+        yield StringCommand(f"systemctl reset-failed {units} 2>/dev/null; systemctl restart {units}", _or_tell(units))
+    if due or not state.active:
+        yield StringCommand("systemctl start qwen.service", _or_tell("qwen.service"))
+
+
+def _unit(name: str) -> str:
+    return f"qwen-engine@{name}.service"
+
+
+def _or_tell(units: str) -> str:
+    """Shell that shows state and last log lines of units that did not come up."""
+    return (
+        f"|| {{ systemctl status --no-pager --lines=0 {units}; "
+        f"for unit in {units}; do journalctl --no-pager -o cat -n {LOG_LINES} -u $unit; done; "
+        'echo "the engine did not start: the lines above say why"; exit 1; } >&2'
+    )

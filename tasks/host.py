@@ -1,0 +1,87 @@
+"""The host base: checks, user, directories, certificates, proxies."""
+
+from __future__ import annotations
+
+from pyinfra.api.deploy import deploy
+from pyinfra.context import host
+from pyinfra.facts.server import User
+from pyinfra.operations import server
+
+from qwenlab.operations import host as base
+from qwenlab.operations import paths
+from qwenlab.operations.paths import Directory
+from qwenlab.render import ENGINES, ETC, LIBRARY, SECRETS, RemoteFile, programs
+from qwenlab.settings import Settings
+from tasks.settings import Desired
+
+APT_CONF = "/etc/apt/apt.conf.d/90qwenlab"
+CERTIFICATES = "/usr/local/share/ca-certificates"
+PACKAGES = {
+    # engine -> distribution packages that a bare host may lack; Triton compiles its launchers with gcc and Python.h
+    "cuda": ("ca-certificates", "libnuma1", "gcc", "libc6-dev", "python3-dev"),
+    "cpu": ("ca-certificates", "libnuma1"),
+}
+
+
+def become_root() -> None:
+    """Let every operation use sudo where pyinfra logs in as another user than root, unless the inventory says `_sudo`."""
+    if "_sudo" not in host.data.dict() and host.get_fact(User) != "root":
+        host.data._sudo = True
+
+
+@deploy("Check the host")
+def check(settings: Settings) -> None:
+    """Refuse an unfit host before anything is changed."""
+    base.check(name="Is the host fit?", settings=settings)
+
+
+@deploy("Host base")
+def install(desired: Desired) -> None:
+    """Everything that the components stand on."""
+    settings = desired.settings
+    paths.files(name="apt: patience and proxies", files={APT_CONF: RemoteFile(apt_conf(settings))})
+    base.packages(
+        name="Distribution packages", names=PACKAGES[settings.engine], lock_timeout_s=settings.apt_lock_timeout_s
+    )
+    base.certificates(
+        name="Certificate authorities",
+        wanted={
+            f"{CERTIFICATES}/{name}.crt": RemoteFile(text.rstrip("\n") + "\n")
+            for name, text in desired.certificates.items()
+        },
+    )
+    server.user(
+        name="Service user",
+        user=settings.user,
+        home=settings.home,
+        shell="/usr/sbin/nologin",
+        system=True,
+        create_home=False,
+        ensure_home=False,
+    )
+    paths.directories(name="Directories", wanted=directories(settings))
+    paths.files(name="Programs", files=programs(settings))
+
+
+def apt_conf(settings: Settings) -> str:
+    """apt's drop-in: wait for another apt, and go through the proxies."""
+    lines = [f'DPkg::Lock::Timeout "{settings.apt_lock_timeout_s}";']
+    lines += [f'Acquire::http::Proxy "{settings.http_proxy}";'] if settings.http_proxy else []
+    lines += [f'Acquire::https::Proxy "{settings.https_proxy}";'] if settings.https_proxy else []
+    return "\n".join(lines) + "\n"
+
+
+def directories(settings: Settings) -> dict[str, Directory]:
+    """Path to rights, parents first."""
+    service = Directory(settings.user, settings.user, "750")
+    return {
+        settings.release_directory: Directory(),
+        f"{settings.release_directory}/releases": Directory(),
+        settings.uv_cache_directory: Directory(),
+        settings.model_directory: Directory(settings.user, settings.user, "755"),
+        settings.home: service,
+        ETC: Directory(),
+        ENGINES: Directory(),
+        SECRETS: Directory(mode="700"),
+        LIBRARY: Directory(),
+    }

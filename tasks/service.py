@@ -1,0 +1,27 @@
+"""The service: `systemctl start qwen`."""
+
+from __future__ import annotations
+
+from pyinfra.api.deploy import deploy
+
+from qwenlab.operations import paths, service
+from qwenlab.render import API_KEY, RemoteFile
+from qwenlab.settings import Settings
+from tasks.settings import Desired
+
+
+@deploy("Service")
+def configure(desired: Desired) -> None:
+    """Plan, engine files, units and the key."""
+    key = desired.secrets.api_key
+    if key is None:
+        paths.absent(name="No API key", paths=(API_KEY,))
+    else:
+        paths.files(name="API key", files={API_KEY: RemoteFile(f"{key}\n", "600")})
+    service.configure(name="Plan, engine files and units", settings=desired.settings)
+
+
+@deploy("Service")
+def activate(settings: Settings) -> None:
+    """Start or restart what is not up to date; done when every engine answers."""
+    service.serve(name="Every engine answers", settings=settings)

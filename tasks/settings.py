@@ -1,0 +1,91 @@
+"""The host's settings, or the host's refusal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyinfra import logger
+from pyinfra.context import host, inventory, state
+
+from qwenlab.operations.host import refuse
+from qwenlab.settings import Settings, SettingsError, SettingsProblem, load
+from qwenlab.settings.origin import Layer, group_file, inventory_argument, places
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What must never be shown: kept apart from settings so that nothing prints it by accident."""
+
+    api_key: str | None = None
+    hub_token: str | None = None
+
+    def __repr__(self) -> str:
+        return "Secrets(...)"
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What one host shall be: settings, secrets, and certificates by file name."""
+
+    settings: Settings
+    secrets: Secrets
+    certificates: Mapping[str, str]
+
+
+def load_for_host() -> Desired | None:
+    """The settings of the current host; None when they are wrong, and then the host is refused at its first step.
+
+    Never raises: an exception in deploy code would stop the whole fleet.
+    """
+    where = places(_layers())
+    try:
+        settings = load(host.data.dict(), where)
+        secrets = Secrets(
+            api_key=_secret(settings.api_key, settings.api_key_file, "qwen_api_key_file", where),
+            hub_token=_secret(settings.hub_token, settings.hub_token_file, "qwen_hub_token_file", where),
+        )
+        certificates = {
+            Path(path).stem: _read(path, "qwen_extra_ca_certificates", where) for path in settings.extra_ca_certificates
+        }
+    except SettingsError as error:
+        for problem in error.problems:
+            host.log_styled(f"wrong setting: {problem}", fg="red", log_func=logger.error)
+        refuse(
+            name="Refuse hosts with wrong settings",
+            reasons=tuple(f"wrong setting: {problem}" for problem in error.problems),
+            _sudo=False,
+        )
+        return None
+    return Desired(settings, secrets, certificates)
+
+
+def _layers() -> list[Layer]:
+    """pyinfra's layers of data, strongest first, each with the place that a person edits."""
+    given = inventory_argument(sys.argv[1:])
+    folders = [Path(state.cwd or "."), Path(given).parent]
+    groups: list[Layer] = [
+        (group_file(group, folders, given), inventory.get_group_data(group)) for group in reversed(host.groups)
+    ]
+    return [
+        ("--data on the command line", inventory.get_override_data()),
+        (given, host.host_data),
+        *groups,
+        (group_file("all", folders, given), inventory.get_data()),
+    ]
+
+
+def _secret(value: str | None, path: str | None, key: str, where: Mapping[str, str]) -> str | None:
+    return _read(path, key, where).strip() if path is not None else value
+
+
+def _read(path: str, key: str, where: Mapping[str, str]) -> str:
+    try:
+        text = Path(path).expanduser().read_text()
+    except OSError as error:
+        raise SettingsError([SettingsProblem(key, f"{path}: {error.strerror}", where.get(key))]) from None
+    if not text.strip():
+        raise SettingsError([SettingsProblem(key, f"{path} is empty", where.get(key))])
+    return text
