@@ -1,0 +1,195 @@
+"""Serves the tiny checkpoints with a vLLM tree on the CPU and asks it; used by the served tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.patches.trees import Tree
+
+HERE = Path(__file__).parent
+KEY = "key-of-the-served-tests"
+START_SECONDS = 420
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Greedy tokens of one request.
+
+    Attributes:
+        tokens: ids.
+        gaps: per token, log-probability of the best minus the second best.
+        cached: prompt tokens that came from the prefix cache.
+    """
+
+    tokens: tuple[int, ...]
+    gaps: tuple[float, ...]
+    cached: int
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running engine."""
+
+    address: str
+    log: Path
+
+    def request(self, path: str, body: Any = None, *, key: str | None = KEY, method: str | None = None) -> Any:
+        """The parsed JSON (or text) of an answer; raises urllib's HTTPError."""
+        request = urllib.request.Request(
+            self.address + path, data=None if body is None else json.dumps(body).encode(), method=method
+        )
+        request.add_header("Content-Type", "application/json")
+        if key:
+            request.add_header("Authorization", f"Bearer {key}")
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            text = answer.read().decode()
+        return json.loads(text) if text[:1] in ("{", "[") else text
+
+    def status(self, path: str, *, key: str | None = None, method: str = "GET") -> int:
+        """HTTP status of a request with an empty body."""
+        try:
+            self.request(path, {} if method in ("POST", "PUT", "PATCH") else None, key=key, method=method)
+        except urllib.error.HTTPError as error:
+            return error.code
+        return 200
+
+    def ask(self, prompt: Sequence[int], tokens: int) -> Answer:
+        """Continue `prompt` greedily by exactly `tokens` tokens."""
+        answer = self.request(
+            "/v1/completions",
+            {
+                "model": "q",
+                "prompt": list(prompt),
+                "max_tokens": tokens,
+                "temperature": 0,
+                "ignore_eos": True,
+                "return_token_ids": True,
+                "logprobs": 2,
+            },
+        )
+        choice = answer["choices"][0]
+        best = [sorted(top.values(), reverse=True) for top in choice["logprobs"]["top_logprobs"]]
+        details = (answer.get("usage") or {}).get("prompt_tokens_details") or {}
+        return Answer(
+            tuple(choice["token_ids"]),
+            tuple(top[0] - top[1] if len(top) > 1 else 0.0 for top in best),
+            int(details.get("cached_tokens") or 0),
+        )
+
+    def metric(self, name: str) -> float:
+        """Sum of a metric over its labels."""
+        text = self.request("/metrics")
+        lines = [line for line in text.splitlines() if line.startswith((name + "{", name + " "))]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _start(tree: Tree, log: Path, arguments: Sequence[str], extra: dict[str, str]) -> subprocess.Popen[bytes]:
+    environ = tree.environ(
+        {
+            "VLLM_USE_V2_MODEL_RUNNER": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": "1",
+            **extra,
+        },
+        first=[HERE / "v2_on_cpu"],
+    )
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [str(tree.python), "-m", "vllm.entrypoints.openai.api_server", *arguments],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            cwd=log.parent,
+            start_new_session=True,
+        )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sent)
+            process.wait(30)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+    process.wait()
+
+
+@contextmanager
+def serve(
+    tree: Tree,
+    checkpoints: Path,
+    folder: Path,
+    *arguments: str,
+    nodes: Sequence[Sequence[str]] = ((),),
+    extra: dict[str, str] | None = None,
+) -> Iterator[Server]:
+    """Serve until the block is left. `nodes`: arguments of each vLLM node of the engine, the first answers.
+
+    Raises:
+        RuntimeError: the engine did not come up; the message is the tail of its log.
+    """
+    port = free_port()
+    common = [
+        *("--model", str(checkpoints / "target"), "--served-model-name", "q", "--max-model-len", "1024"),
+        *("--max-num-seqs", "2", "--dtype", "bfloat16", "--language-model-only", "--enforce-eager"),
+        *("--async-scheduling", "--host", "127.0.0.1", "--enable-prompt-tokens-details", "--max-num-batched-tokens"),
+        *("512", *arguments),
+    ]
+    processes = []
+    logs = [folder / f"node{index}.log" for index in range(len(nodes))]
+    secret = {"VLLM_API_KEY": KEY, **(extra or {})}
+    try:
+        for index, (log, node) in enumerate(zip(logs, nodes, strict=True)):
+            ports = ["--port", str(port if index == 0 else free_port())]
+            processes.append(_start(tree, log, [*common, *ports, *node], secret))
+        server = Server(f"http://127.0.0.1:{port}", logs[0])
+        _wait(server, processes, logs)
+        yield server
+    finally:
+        for process in processes:
+            _stop(process)
+
+
+def _wait(server: Server, processes: Sequence[subprocess.Popen[bytes]], logs: Sequence[Path]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if any(process.poll() is not None for process in processes):
+            break
+        try:
+            server.request("/health")
+        except OSError:
+            # polled, because vLLM tells nobody when it is ready
+            processes[0].poll()
+            _pause(processes[0])
+        else:
+            return
+    tails = "\n".join(log.read_text(errors="replace")[-6000:] for log in logs)
+    raise RuntimeError(f"vLLM did not come up:\n{tails}")
+
+
+def _pause(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(1)
+    except subprocess.TimeoutExpired:
+        return
