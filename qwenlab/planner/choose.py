@@ -78,10 +78,16 @@ class Search:
     def evaluations(self) -> dict[Footprint, Evaluation]:
         """Every footprint that the user's parallel sizes allow."""
         return {
-            footprint: evaluate(self.place(footprint), self.demand, self.streams(len(footprint.members)), self._knobs)
+            footprint: self.evaluate(footprint)
             for footprint in footprints(self.cards)
             if self.parallel.tp in (None, footprint.tp) and self.parallel.pp in (None, footprint.pp)
         }
+
+    def evaluate(self, footprint: Footprint, kept: int = 1) -> Evaluation:
+        """The best candidates on a footprint's cards."""
+        alone = self.parallel.tp in (None, 1) and self.parallel.pp in (None, 1)
+        streams = self.streams(len(footprint.members))
+        return evaluate(self.place(footprint), self.demand, streams, self._knobs, alone=alone, kept=kept)
 
     def place(self, footprint: Footprint) -> Place:
         """The footprint's cards without identity."""

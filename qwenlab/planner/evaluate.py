@@ -9,16 +9,15 @@ from functools import lru_cache
 from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
 from qwenlab.planner.demand import LEAST_CONTEXT, Demand
 from qwenlab.planner.layouts import LEAST_LAYERS, Place, splits
-from qwenlab.planner.memory import budget, largest
+from qwenlab.planner.memory import Kind, budget
 from qwenlab.planner.plan import Speculation
 from qwenlab.planner.recipes import HOPPER, Knobs, Recipe, allowed, combinations_for, format_weight
 from qwenlab.planner.shape import EngineShape
-from qwenlab.planner.throughput import Work, prefill_tok_s, step_ms, tokens_per_step
+from qwenlab.planner.throughput import Link, Work, prefill_tok_s, step_ms, tokens_per_step
 from qwenlab.planner.traffic import work_of
 
 LAYERS = 64
 LONGEST = 262_144
-KEPT = 4  # candidates kept for the explanation
 ALONE = 0.75  # weight of a request that has the engine for itself, where latency counts
 WINDOW_BONUS = 0.05  # of the score, for a window as long as the model's own
 # HyperQwen README's decision tree; club-3090: a drafter halves the rate at eight long prompts; on an H200 DFlash2
@@ -72,13 +71,45 @@ class _Run:
     bound: float
 
 
+@dataclass(frozen=True)
+class _TooSmall:
+    """A run whose longest window is below what is needed."""
+
+    shape: EngineShape
+    length: int
+
+    def why(self, demand: Demand) -> str:
+        """What is missing, in the memory model's words."""
+        return budget(replace(self.shape, max_model_len=_needed(demand))).why or "does not fit"
+
+
+def _needed(demand: Demand) -> int:
+    return demand.context if demand.context_required else min(LEAST_CONTEXT, demand.context)
+
+
 @lru_cache(maxsize=16_384)
-def evaluate(place: Place, demand: Demand, streams: int, knobs: Knobs) -> Evaluation:
-    """The best candidates for `place` when `streams` requests are its share of the demand."""
+def evaluate(
+    place: Place, demand: Demand, streams: int, knobs: Knobs, *, alone: bool = True, kept: int = 1
+) -> Evaluation:
+    """The best candidates for `place` when `streams` requests are its share of the demand.
+
+    Args:
+        place: the cards.
+        demand: the workload.
+        streams: requests at once on these cards.
+        knobs: what the user fixed.
+        alone: the cards may also serve one by one: a pipeline that cannot beat them so is not looked at further.
+        kept: candidates to rank; more than one is for the explanation.
+    """
+    floor = _one_by_one(place, demand, streams, knobs) if place.pp > 1 and alone else 0.0
     found: list[Candidate] = []
-    shortest: tuple[float, str] | None = None
+    closest: _TooSmall | None = None
+    why: str | None = None
     for run in _runs(place, demand, streams, knobs):
-        if len(found) >= KEPT and run.bound <= found[-1].score:
+        if run.bound <= floor:
+            why = f"a pipeline scores {run.bound:.1f} at most, its cards one by one {floor:.1f}"
+            break
+        if len(found) >= kept and run.bound <= found[-1].score:
             break
         best: Candidate | None = None
         for concrete in _concrete(run, place, demand, streams, knobs):
@@ -87,13 +118,25 @@ def evaluate(place: Place, demand: Demand, streams: int, knobs: Knobs) -> Evalua
             result = _sized(concrete, place, demand, streams, knobs)
             if isinstance(result, Candidate):
                 best = result if best is None or result.score > best.score else best
-            elif shortest is None or result[0] > shortest[0]:
-                shortest = result
+            elif closest is None or result.length > closest.length:
+                closest = result
         if best is not None:
-            found = sorted([*found, best], key=lambda candidate: -candidate.score)[:KEPT]
+            found = sorted([*found, best], key=lambda candidate: -candidate.score)[:kept]
     if found:
         return Evaluation(tuple(found))
-    return Evaluation((), shortest[1] if shortest else _nothing_runs(place, knobs))
+    return Evaluation((), why or (closest.why(demand) if closest else _nothing_runs(place, knobs)))
+
+
+def _one_by_one(place: Place, demand: Demand, streams: int, knobs: Knobs) -> float:
+    """What the cards of a pipeline reach without it: the sum for throughput, the best one where latency counts.
+
+    `streams` never favours it: throughput grows with streams, so a card gets the rounded-down share; latency suffers
+    from them, so the best card gets all.
+    """
+    each = max(1, streams // len(place.cards)) if demand.additive else streams
+    singles = (Place((card,), 1, 1, Link.NVSWITCH) for card in place.cards)
+    scores = [found.best.score for single in singles if (found := evaluate(single, demand, each, knobs)).best]
+    return (sum(scores) if demand.additive else max(scores)) if scores else 0.0
 
 
 def _nothing_runs(place: Place, knobs: Knobs) -> str:
@@ -120,7 +163,9 @@ def _runs(place: Place, demand: Demand, streams: int, knobs: Knobs) -> list[_Run
             continue
         too_busy = demand.additive and recipe.method is not None and streams > SPECULATION_PAYS
         if not too_busy and allowed(recipe, spec, place.cards, place.tp, place.pp):
-            runs.append(_Run(spec, recipe, extreme, _bound(spec, recipe, extreme, place, demand, streams, knobs)))
+            runs.append(
+                _Run(spec, recipe, extreme, _bound(spec, recipe, extreme, place, demand, streams, knobs, ideal=True))
+            )
     return sorted(runs, key=lambda run: -run.bound)
 
 
@@ -153,7 +198,9 @@ def _concrete(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knob
     if place.pp == 1:
         return iter((run,))
     wanted = (
-        [knobs.layer_split] if knobs.layer_split and len(knobs.layer_split) == place.pp else splits(place.pp, LAYERS)
+        [knobs.layer_split]
+        if knobs.layer_split and len(knobs.layer_split) == place.pp
+        else splits(place.pp, LAYERS, place.grid)
     )
     options = [
         replace(run, split=split, bound=_bound(run.spec, run.recipe, split, place, demand, streams, knobs))
@@ -171,36 +218,36 @@ def _bound(
     demand: Demand,
     streams: int,
     knobs: Knobs,
+    *,
+    ideal: bool = False,
 ) -> float:
     work = work_of(spec.key, recipe, place, split, demand.depth)
     weight = format_weight(spec, place.cards, knobs.quality) * recipe.quality * (1 + WINDOW_BONUS)
-    return weight * _rate(work, demand, tokens_per_step(demand.text, recipe.method, recipe.tokens), streams, streams)
+    accepted = tokens_per_step(demand.text, recipe.method, recipe.tokens)
+    return weight * _rate(work, demand, accepted, streams, streams, ideal=ideal)
 
 
-def _rate(work: Work, demand: Demand, accepted: float, streams: int, resident: int) -> float:
+def _rate(work: Work, demand: Demand, accepted: float, streams: int, resident: int, *, ideal: bool = False) -> float:
     """tok/s of one request (weighted geometric mean of alone and among `streams`), or of all for throughput."""
-    prefill = prefill_tok_s(work)
+    prefill = prefill_tok_s(work, ideal=ideal)
     together = max(1, min(streams, resident))
-    busy = step_ms(work, streams=together) / 1e3 / accepted
+    busy = step_ms(work, streams=together, ideal=ideal) / 1e3 / accepted
     waves = streams / together
     crowded = waves * (together * demand.fresh / prefill + demand.answer * busy)
     if demand.additive:
         return streams * demand.answer / crowded
-    alone = demand.fresh / prefill + demand.answer * step_ms(work) / 1e3 / accepted
+    alone = demand.fresh / prefill + demand.answer * step_ms(work, ideal=ideal) / 1e3 / accepted
     return float(demand.answer / (alone**ALONE * crowded ** (1 - ALONE)))
 
 
-def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) -> Candidate | tuple[float, str]:
-    """The run with its memory: a candidate, or how far it got (its longest window) and what was missing."""
+def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) -> Candidate | _TooSmall:
+    """The run with its memory: a candidate, or how far it got."""
     shape = shape_of(run.spec, run.recipe, place, run.split, demand, knobs)
-    length = largest(shape).max_model_len
-    needed = demand.context if demand.context_required else min(LEAST_CONTEXT, demand.context)
-    if length < needed:
-        result = budget(replace(shape, max_model_len=needed))
-        return float(length - sum(max(0.0, -rank.free) for rank in result.ranks)), result.why or "does not fit"
+    length = _window(shape)
+    if length < _needed(demand):
+        return _TooSmall(shape, length)
     window = demand.context if demand.context_required else length
-    shape = replace(shape, max_model_len=window)
-    shape, resident = _residency(shape, demand, streams)
+    shape, resident = _residency(replace(shape, max_model_len=window), demand, streams)
     work = work_of(run.spec.key, run.recipe, place, run.split, demand.depth)
     accepted = tokens_per_step(demand.text, run.recipe.method, run.recipe.tokens)
     reach = min(1.0, length / demand.context) * (1 + WINDOW_BONUS * length / LONGEST)
@@ -215,6 +262,22 @@ def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) 
         prefill_tok_s=prefill_tok_s(work),
         resident=resident,
     )
+
+
+def _window(shape: EngineShape) -> int:
+    """The longest context of a shape whose length is the model's own; 0 when there is no pool or it is tiny.
+
+    One budget instead of `memory.largest`, which answers the same from 18: blocks of attention groups grow with the
+    window, those of states and of the drafter's sliding window do not once the window is longer than a few thousand.
+    """
+    kv_pool = budget(shape).pool
+    if kv_pool is None:
+        return 0
+    layout = kv_pool.layouts[0]
+    growing = [group for group in layout.groups if group.kind is Kind.ATTENTION]
+    fixed = layout.blocks_to_boot - sum(group.blocks_per_request for group in growing)
+    rows = (kv_pool.num_blocks - fixed) // len(growing)
+    return max(0, min(shape.max_model_len, rows * layout.block_size))
 
 
 def _residency(shape: EngineShape, demand: Demand, streams: int) -> tuple[EngineShape, int]:

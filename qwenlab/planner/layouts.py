@@ -39,12 +39,16 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Place:
-    """Cards without identity, in rank order: evaluations are shared between hosts and card sets that look alike."""
+    """Cards without identity, in rank order: evaluations are shared between hosts and card sets that look alike.
+
+    `grid` is how many layers a pipeline's split moves at once.
+    """
 
     cards: tuple[Card, ...]
     tp: int
     pp: int
     link: Link
+    grid: int = 1
 
 
 def place_of(footprint: Footprint, cards: Sequence[Card], links: Sequence[GpuPair], *, wsl2: bool) -> Place:
@@ -52,7 +56,8 @@ def place_of(footprint: Footprint, cards: Sequence[Card], links: Sequence[GpuPai
     members = [cards[member] for member in footprint.members]
     groups = (members[i : i + footprint.tp] for i in range(0, len(members), footprint.tp))
     link = max((link_of(group, links, wsl2=wsl2) for group in groups), key=list(Link).index)
-    return Place(tuple(_anonymous(card) for card in members), footprint.tp, footprint.pp, link)
+    grid = COARSE if footprint.pp > 2 else 1 if len(cards) <= ALL_SUBSETS else LEAST_LAYERS
+    return Place(tuple(_anonymous(card) for card in members), footprint.tp, footprint.pp, link, grid)
 
 
 def _anonymous(card: Card) -> Card:
@@ -150,15 +155,9 @@ def even_split(stages: int, layers: int) -> tuple[int, ...]:
     return tuple(base + (stage >= stages - over) for stage in range(stages))
 
 
-def splits(stages: int, layers: int) -> Iterator[tuple[int, ...]]:
-    """Layer splits worth looking at: every one for two stages; in whole eights for more."""
-    if stages == 1:
-        yield (layers,)
-    elif stages == 2:
-        for first in range(LEAST_LAYERS, layers - LEAST_LAYERS + 1):
-            yield (first, layers - first)
-    else:
-        units = layers // COARSE
-        for cuts in combinations(range(1, units), stages - 1):
-            edges = (0, *cuts, units)
-            yield tuple((b - a) * COARSE for a, b in pairwise(edges))
+def splits(stages: int, layers: int, grid: int = 1) -> Iterator[tuple[int, ...]]:
+    """Layer splits in multiples of `grid`, the last stage taking the remainder, none below `LEAST_LAYERS`."""
+    for cuts in combinations(range(grid, layers, grid), stages - 1):
+        split = tuple(b - a for a, b in pairwise((0, *cuts, layers)))
+        if min(split) >= min(LEAST_LAYERS, layers):
+            yield split

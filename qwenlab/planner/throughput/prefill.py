@@ -9,14 +9,16 @@ from qwenlab.planner.throughput.work import Work
 QUERY_WIDTH = 24 * 256  # query heads x head dimension
 
 
-def prefill_tok_s(work: Work, with_constants: Constants | None = None) -> float:
+def prefill_tok_s(work: Work, with_constants: Constants | None = None, *, ideal: bool = False) -> float:
     """Prompt tokens per second, averaged over a prompt of `work.depth` tokens.
 
     GEMM and attention FLOPs per rank, plus two all-reduces per layer that move every token's hidden state. Pipeline
-    stages work on successive chunks at once, so the slowest stage sets the rate.
+    stages work on successive chunks at once, so the slowest stage sets the rate. `ideal` gives an upper bound over all
+    layer splits when `work.layers` puts as much as possible on the fastest stage.
     """
     c = with_constants or constants()
-    return 1.0 / max(_stage_seconds(work, stage, c) for stage in range(len(work.layers)))
+    seconds = [_stage_seconds(work, stage, c) for stage in range(len(work.layers))]
+    return len(seconds) / sum(seconds) if ideal else 1.0 / max(seconds)
 
 
 def _stage_seconds(work: Work, stage: int, c: Constants) -> float:

@@ -16,10 +16,13 @@ OVERLAP = 4  # host and GPU overlap well, not perfectly: a soft maximum
 STATE_ELEMENTS = 48 * 128 * 128  # of one GDN layer
 
 
-def step_ms(work: Work, with_constants: Constants | None = None, *, streams: int | None = None) -> float:
+def step_ms(
+    work: Work, with_constants: Constants | None = None, *, streams: int | None = None, ideal: bool = False
+) -> float:
     """Milliseconds from one verified token block of a stream to its next, all streams decoding together.
 
-    `streams` stands in for `work.streams`.
+    `streams` stands in for `work.streams`. `ideal` gives a lower bound over all layer splits when `work.layers` puts
+    as much as possible on the fastest stage: the slowest of several stages is never below their mean.
 
     Pipeline stages work one after the other for one stream; with more streams they overlap until the slowest is busy.
     """
@@ -27,8 +30,10 @@ def step_ms(work: Work, with_constants: Constants | None = None, *, streams: int
     stages = len(work.layers)
     together = work.streams if streams is None else streams
     groups = min(stages, together)
-    times = [_stage_ms(work, stage, -(-together // groups), c) for stage in range(stages)]
-    gpu = max(sum(times) + c.stage_ms * (stages - 1), groups * max(times) / (c.stage_overlap if groups > 1 else 1.0))
+    times = [_stage_ms(work, stage, together / groups, c) for stage in range(stages)]
+    gpu = sum(times)
+    if not ideal and stages > 1:
+        gpu = max(gpu + c.stage_ms * (stages - 1), groups * max(times) / (c.stage_overlap if groups > 1 else 1.0))
     if work.draft is not None and work.backend in c.piecewise:
         passes = work.draft_tokens if work.draft == "mtp" else 1
         host = c.host_ms["several" if work.tp > 1 else "one"] + passes * c.host_ms["pass"]
@@ -36,7 +41,7 @@ def step_ms(work: Work, with_constants: Constants | None = None, *, streams: int
     return gpu
 
 
-def _stage_ms(work: Work, stage: int, streams: int, c: Constants) -> float:
+def _stage_ms(work: Work, stage: int, streams: float, c: Constants) -> float:
     cards = work.cards[stage * work.tp : (stage + 1) * work.tp]
     share = work.layers[stage] / LAYERS
     last = stage == len(work.layers) - 1
@@ -47,7 +52,7 @@ def _stage_ms(work: Work, stage: int, streams: int, c: Constants) -> float:
     return total + (c.step_ms + _draft_fixed_ms(work, cards, c) if last else 0.0)
 
 
-def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: int, c: Constants) -> float:
+def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: float, c: Constants) -> float:
     """Kernels of one card: weights read once, states and cache per stream, FLOPs per token."""
     tokens = streams * (work.draft_tokens + 1)
     read = card.bandwidth_gb_s * c.read_efficiency
@@ -81,14 +86,14 @@ def tensor_tflops(card: Silicon, kernel: str, c: Constants) -> float:
     return card.fp16_tflops * c.compute_efficiency["16"]
 
 
-def cache_ms(work: Work, card: Silicon, share: float, streams: int, c: Constants) -> float:
+def cache_ms(work: Work, card: Silicon, share: float, streams: float, c: Constants) -> float:
     """Reading the KV cache of all streams; tensor parallel splits the four KV heads, no further."""
     efficiency = c.attention_read["verify" if work.draft_tokens else "decode"][work.backend]
     kv_gb = streams * work.depth * work.kv_bytes * LAYERS * ATTENTION_SHARE * share / min(work.tp, 4) / GB
     return kv_gb / (card.bandwidth_gb_s * efficiency) * 1e3
 
 
-def _reduce_us(work: Work, cards: tuple[Silicon, ...], tokens: int, c: Constants) -> float:
+def _reduce_us(work: Work, cards: tuple[Silicon, ...], tokens: float, c: Constants) -> float:
     if work.tp == 1:
         return 0.0
     link = work.link.value
