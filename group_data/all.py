@@ -50,7 +50,8 @@ docs/settings.md says the same as a table.
 # qwen_hub_token_file = None
 
 # == What the host is asked to be good at, and overrides. An override wins; the plan says what it costs.
-#   what to be good at: `chat` (1 to 4 people), `batch` (8 and more requests at once), `long` (150,000 tokens of context and more), `edit` (answers quote the prompt)
+#   what to be good at: `chat` (1 to 4 people), `batch` (8 and more requests at once), `long` (150,000 tokens of
+#   context and more), `edit` (answers quote the prompt)
 # qwen_workload = "chat"
 #   tokens that one request must be able to hold; none: as many as fit, up to the model's own limit [tokens]
 # qwen_context = None
@@ -58,7 +59,8 @@ docs/settings.md says the same as a table.
 # qwen_concurrency = None
 #   load the vision tower and take images
 # qwen_vision = False
-#   weight formats: `speed` takes the fastest, `balanced` asks 4-bit weights to be a tenth faster than 8-bit ones, `fidelity` takes 8 bits and more only
+#   weight formats: `speed` takes the fastest, `balanced` asks 4-bit weights to be a tenth faster than 8-bit ones,
+#   `fidelity` takes 8 bits and more only
 # qwen_quality = "balanced"
 #   catalogue key or weight format to serve; none: the planner's choice
 # qwen_checkpoint = None

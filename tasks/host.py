@@ -24,7 +24,7 @@ PACKAGES = {
 
 
 def become_root() -> None:
-    """Let every operation use sudo where pyinfra logs in as another user than root, unless the inventory says `_sudo`."""
+    """Use sudo where pyinfra logs in as another user than root, unless the inventory says `_sudo`."""
     if "_sudo" not in host.data.dict() and host.get_fact(User) != "root":
         host.data._sudo = True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from textwrap import wrap
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -93,7 +94,8 @@ def group_data_list() -> str:
         lines += ["", f"# == {(group.__doc__ or '').strip()}"]
         for name, field in own_fields(group).items():
             unit = f" [{extra(field, 'unit')}]" if extra(field, "unit") else ""
-            lines += [f"#   {field.description}{unit}", f"# {PREFIX}{name} = {_literal(default_of(field))}"]
+            lines += wrap(f"{field.description}{unit}", 118, initial_indent="#   ", subsequent_indent="#   ")
+            lines.append(f"# {PREFIX}{name} = {_literal(default_of(field))}")
     return "\n".join(lines) + "\n"
 
 
