@@ -23,6 +23,7 @@ CONV_BYTES = 2  # the convolution's carry is kept in the model's 16-bit type
 CHECKPOINT_ALIGNMENT = 64  # FlashInfer's GDN prefill exports states at multiples of 64 tokens
 FA4_HEAD_256_PAGE = 128
 MULTIPLE_OF = 16  # every backend but FlashInfer runs any multiple of 16 tokens
+UNPACKED = {"int4_per_token_head": "int8_per_token_head"}
 FLASHINFER_BLOCKS = (16, 32, 64)
 FLASHINFER_BLOCKS_SM100 = (*FLASHINFER_BLOCKS, 128, 256, 512, 1024)
 
@@ -169,7 +170,8 @@ def _structure(config: KvConfig) -> _Structure:
     page = block * token
     drafter_block = block
     if drafter is not None:
-        drafter_token = dtype.token_bytes(max(1, drafter.kv_heads // config.tp), drafter.head_dim)
+        stored = dtype if rules.packs_window else KV_DTYPES.get(UNPACKED.get(dtype.name, ""), dtype)
+        drafter_token = stored.token_bytes(max(1, drafter.kv_heads // config.tp), drafter.head_dim)
         drafter_block = _drafter_block(dtype, config, rules, block)
         if _promoted(config, rules) and dtype.drafter_block is None and page % (drafter_block * drafter_token):
             drafter_block = _promote(drafter_block, drafter_token, block, page)
@@ -202,17 +204,20 @@ def group_size(layers: tuple[int, ...], last_is_window: bool, patched: bool) -> 
     """Layers per block. Stock: the smallest bucket, or the largest when it is less than half as large again.
 
     Patched: a window bucket that is the smallest no longer sets the size. The largest common divisor of the other
-    buckets does, as long as the window bucket's padding stays within its own size (48 GDN, 16 attention and 5 window
-    layers: 8 in place of 5; ExTV/dual-gpus-vllm patch 11, HyperQwen hybrid-kv-groups).
+    buckets does, as long as the window bucket's padding stays within its own size and the groups do not become many
+    and small (48 GDN, 16 attention and 5 window layers: 8 in place of 5; ExTV/dual-gpus-vllm patch 11, HyperQwen
+    hybrid-kv-groups).
     """
     smallest = min(layers)
+    if max(layers) < smallest * 1.5:
+        return max(layers)
     window, others = layers[-1], layers[:-1]
     if patched and last_is_window and window < min(others):
         common = gcd(*others)
-        for size in range(common, 0, -1):
-            if common % size == 0 and -window % size <= window:
-                return size
-    return max(layers) if max(layers) < smallest * 1.5 else smallest
+        padded = [size for size in range(common, 0, -1) if common % size == 0 and -window % size <= window]
+        if padded and 2 * padded[0] > window:
+            return padded[0]
+    return smallest
 
 
 def _model(config: KvConfig) -> ModelGeometry:

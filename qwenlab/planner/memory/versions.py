@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate
 
 from packaging.version import InvalidVersion, Version
 
@@ -19,6 +20,7 @@ class PoolRules:
         reserves_null_block: the pool must hold one block more than a full-length request needs.
         drafter_takes_target_block: sliding-window layers start from the largest block that their kernels run and that
             is no longer than the target's block; before, from the smallest.
+        packs_window: sliding-window layers store int4 packed; before, in the bytes of int8.
         checkpoint_state: FlashInfer's GDN prefill keeps one more recurrent state per request with prefix caching and
             wants blocks that are multiples of 64 tokens.
         large_head_pages: FlashAttention 4 on compute capability 10.x takes 128-token pages for heads of 256.
@@ -27,17 +29,29 @@ class PoolRules:
     since: str
     reserves_null_block: bool
     drafter_takes_target_block: bool
+    packs_window: bool
     checkpoint_state: bool
     large_head_pages: bool
 
 
 # vLLM v1/core/kv_cache_utils.py (0.33: kv_cache_planning.py), model_executor/layers/attention/attention.py,
 # model_executor/layers/mamba/gdn/qwen_gdn_linear_attn.py, v1/attention/backends/flash_attn.py of each version.
-_TABLE = (
-    PoolRules("0.27", False, False, False, False),
-    PoolRules("0.29", True, False, False, True),
-    PoolRules("0.30", True, True, False, True),
-    PoolRules("0.33", True, True, True, True),
+_OLDEST = PoolRules(
+    since="0.25",
+    reserves_null_block=False,
+    drafter_takes_target_block=False,
+    packs_window=False,
+    checkpoint_state=False,
+    large_head_pages=False,
+)
+_CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
+    ("0.28", {"packs_window": True}),
+    ("0.29", {"reserves_null_block": True, "large_head_pages": True}),
+    ("0.30", {"drafter_takes_target_block": True}),
+    ("0.33", {"checkpoint_state": True}),
+)
+_TABLE = tuple(
+    accumulate(_CHANGES, lambda rules, change: replace(rules, since=change[0], **change[1]), initial=_OLDEST)
 )
 DEFAULT_VERSION = "0.33.0"
 
