@@ -29,6 +29,10 @@ docs/settings.md says the same as a table.
 #   uv's cache on the host
 # qwen_uv_cache_directory = "/var/cache/qwen/uv"
 
+# == What is applied to vLLM beside the series that qwenlab carries.
+#   other patch series {source, sha256, order}, applied after qwenlab's own; see docs/porting.md
+# qwen_extra_patches = []
+
 # == What the cpu engine serves. It is for trying qwenlab out: a small checkpoint, no planning.
 #   hub repository that the cpu engine serves, `owner/name`
 # qwen_cpu_checkpoint = None

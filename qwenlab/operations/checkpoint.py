@@ -12,6 +12,7 @@ from pyinfra.context import host
 from qwenlab.engine.release import CA_BUNDLE, BuildStep, proxies
 from qwenlab.facts.file_states import PathStates
 from qwenlab.operations.engine import engine_state, wanted_release
+from qwenlab.operations.patch import with_series
 from qwenlab.operations.planning import host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import Checkpoint, HostPlan
@@ -42,6 +43,10 @@ def fetch(
         return
     targets = {checkpoint_directory(one, settings): one for one in checkpoints_of(plan)}
     whole = host.get_fact(PathStates, paths=tuple(f"{path}/.complete" for path in targets))
+    steps, reasons = with_series(settings, steps)
+    if reasons:
+        yield refusal(reasons)
+        return
     release = wanted_release(settings, engine_state(settings), steps)
     python = f"{settings.release_directory}/releases/{release}/venv/bin/python"
     environment = {

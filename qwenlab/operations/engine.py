@@ -14,6 +14,8 @@ from pyinfra.facts.server import Arch
 from qwenlab.engine.pins import pins
 from qwenlab.engine.release import UV, BuildStep, build_job, choose_python, proxies, release_id, uv_job
 from qwenlab.facts.engine_release import EngineReleases, EngineState
+from qwenlab.operations.patch import with_series
+from qwenlab.operations.refusal import refusal
 from qwenlab.render import LIBRARY
 from qwenlab.settings import Settings
 
@@ -53,8 +55,12 @@ def release(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generator[
 
     Args:
         settings: the host's settings.
-        steps: what to do with the installed packages before the release counts as whole.
+        steps: what to do with the installed packages before the release counts as whole, beside the patch series.
     """
+    steps, reasons = with_series(settings, steps)
+    if reasons:
+        yield refusal(reasons)
+        return
     state = engine_state(settings)
     python = choose_python(settings, state.pythons)
     name = release_id(settings, python, steps)
@@ -71,6 +77,10 @@ def switch(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generator[P
     Args:
         settings, steps: as given to `release`.
     """
+    steps, reasons = with_series(settings, steps)
+    if reasons:
+        yield refusal(reasons)
+        return
     state = engine_state(settings)
     name = wanted_release(settings, state, steps)
     if state.current == name:

@@ -1,7 +1,6 @@
 """Applies a patch job to an installed vLLM: all of it or nothing. Standard library only, since it runs on the host.
 
-    python3 applier.py apply  JOB.json SITE_PACKAGES
-    python3 applier.py verify JOB.json SITE_PACKAGES
+    python applier.py apply|verify JOB.json [SITE_PACKAGES]      (default: those of the interpreter)
 
 The job (see `qwenlab.patches.job`) holds the diffs and the SHA-256 of every touched file before and after. Hunks of
 the own series are placed at their stated line of the stock file, with their whole context, so any choice of patches
@@ -16,6 +15,7 @@ import json
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -364,13 +364,14 @@ def verify_job(job: dict[str, Any], tree: Path) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     """See the module."""
-    if len(argv) != 3 or argv[0] not in ("apply", "verify"):
-        print("usage: applier.py apply|verify JOB.json SITE_PACKAGES", file=sys.stderr)
+    if len(argv) not in (2, 3) or argv[0] not in ("apply", "verify"):
+        print("usage: applier.py apply|verify JOB.json [SITE_PACKAGES]", file=sys.stderr)
         return 64
+    tree = Path(argv[2] if len(argv) == 3 else sysconfig.get_path("platlib"))
     job = json.loads(Path(argv[1]).read_text())
     act = apply_job if argv[0] == "apply" else verify_job
     try:
-        print(json.dumps(act(job, Path(argv[2]))))
+        print(json.dumps(act(job, tree)))
     except PatchRefused as refused:
         print(json.dumps({"refused": refused.code, "text": refused.text}))
         print(f"vLLM was not patched: {refused.text} ({refused.code})", file=sys.stderr)

@@ -31,6 +31,7 @@ class Condition(_Row):
     method: tuple[Literal["none", "mtp", "dflash"], ...] | None = Field(default=None, description="speculation")
     argument: str | None = Field(default=None, description="vLLM argument that the plan passes")
     vision: bool | None = None
+    keyed: bool | None = Field(default=None, description="the engine is given an API key")
     checkpoint: bool = Field(default=False, description="the catalogue names the patch for the plan's checkpoint")
 
 

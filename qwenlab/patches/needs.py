@@ -9,7 +9,7 @@ from qwenlab.planner.catalogue import checkpoints
 from qwenlab.planner.plan import EnginePlan, HostPlan
 
 
-def needs(condition: Condition, patch_id: str, engine: EnginePlan) -> bool:
+def needs(condition: Condition, patch_id: str, engine: EnginePlan, *, keyed: bool) -> bool:
     """Whether `engine` fulfils every part of `condition`."""
     method = engine.speculation.method if engine.speculation else "none"
     vision = not engine.args.get("language-model-only", False)
@@ -20,17 +20,18 @@ def needs(condition: Condition, patch_id: str, engine: EnginePlan) -> bool:
             condition.method is None or method in condition.method,
             condition.argument is None or condition.argument in engine.args,
             condition.vision is None or vision == condition.vision,
+            condition.keyed is None or keyed == condition.keyed,
             not condition.checkpoint or patch_id in named,
         )
     )
 
 
-def needed(series: Series, engine: EnginePlan) -> tuple[str, ...]:
+def needed(series: Series, engine: EnginePlan, *, keyed: bool) -> tuple[str, ...]:
     """Ids that one engine needs, in series order."""
-    return tuple(patch.id for patch in series.patches if needs(patch.needed_when, patch.id, engine))
+    return tuple(patch.id for patch in series.patches if needs(patch.needed_when, patch.id, engine, keyed=keyed))
 
 
-def chosen(series: Series, plan: HostPlan) -> tuple[str, ...]:
+def chosen(series: Series, plan: HostPlan, *, keyed: bool) -> tuple[str, ...]:
     """Ids that the host's release carries: all that an engine's plan names or its conditions ask for, in series order.
 
     Raises:
@@ -38,7 +39,7 @@ def chosen(series: Series, plan: HostPlan) -> tuple[str, ...]:
     """
     wanted: set[str] = set()
     for engine in plan.engines:
-        wanted.update(engine.patches, needed(series, engine))
+        wanted.update(engine.patches, needed(series, engine, keyed=keyed))
     return ordered(series, wanted)
 
 

@@ -10,12 +10,14 @@ from qwenlab.settings.checkpoint import CheckpointSettings, CpuSettings
 from qwenlab.settings.engine import EngineSettings
 from qwenlab.settings.fields import SettingsGroup
 from qwenlab.settings.host import HostSettings, NetworkSettings
+from qwenlab.settings.patches import PatchSettings
 from qwenlab.settings.planner import PlannerSettings
 from qwenlab.settings.service import ServiceSettings
 
 GROUPS: tuple[type[SettingsGroup], ...] = (
     # in the order of docs/settings.md and group_data/all.py
     EngineSettings,
+    PatchSettings,
     CpuSettings,
     CheckpointSettings,
     PlannerSettings,
@@ -26,7 +28,14 @@ GROUPS: tuple[type[SettingsGroup], ...] = (
 
 
 class Settings(
-    HostSettings, NetworkSettings, EngineSettings, CheckpointSettings, CpuSettings, PlannerSettings, ServiceSettings
+    HostSettings,
+    NetworkSettings,
+    EngineSettings,
+    PatchSettings,
+    CheckpointSettings,
+    CpuSettings,
+    PlannerSettings,
+    ServiceSettings,
 ):
     """Every `qwen_*` setting of one host, validated. Field names are the keys without `qwen_`."""
 
