@@ -21,6 +21,7 @@ boot() {
     mount --bind "$run/sys/bus/pci/drivers" /sys/bus/pci/drivers
     mkdir -p "$run/real-modules"
     mount --bind /sys/module "$run/real-modules"
+    mount --make-private "$run/real-modules"
     mount -t tmpfs -o mode=755 modules /sys/module
     for module in "$run"/real-modules/*; do ln -s "$module" /sys/module/; done
     mount -t tmpfs -o mode=755 driver /proc/driver

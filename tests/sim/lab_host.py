@@ -74,7 +74,8 @@ class SimulatedGpus:
             _write_host_tree(Path(scratch), inventory, driver == "loaded", nouveau)
             archive = io.BytesIO()
             with tarfile.open(fileobj=archive, mode="w") as tar:
-                tar.add(scratch, arcname=".", filter=_as_root)
+                for name in ("etc", "usr"):  # not ".": it would give / the mode of a temporary directory
+                    tar.add(Path(scratch) / name, arcname=name, filter=_as_root)
         self.host.put(archive.getvalue(), "/tmp/qwen-sim.tar")
         if driver == "loaded":
             self._put_driver(inventory)

@@ -36,11 +36,13 @@ def test_cards_survive_a_boot_and_forget_their_power_limit(host: lab.Host) -> No
     limits = _answer(host, "nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits")
     assert limits == (0, "350.00\n350.00\n")
     assert host.ssh_run("systemctl --failed --no-legend").stdout == failed
+    assert host.ssh_run("ls /sys/module/kernel/parameters && stat -c %a /", user="guest").stdout.endswith("755\n")
     seen = host.ssh_run(
-        "cat /sys/module/nvidia/version /sys/bus/pci/devices/*/device; ls /proc/driver/nvidia/gpus; ls /dev/nvidia[0-9]*"
+        "cat /sys/module/nvidia/version /sys/bus/pci/devices/*/device; ls /proc/driver/nvidia/gpus /dev/nvidia[0-9]*"
     ).stdout.split()
     assert seen == [
-        *("580.126.09", "0x2204", "0x2204", "0000:01:00.0", "0000:02:00.0", "/dev/nvidia0", "/dev/nvidia1"),
+        *("580.126.09", "0x2204", "0x2204", "/dev/nvidia0", "/dev/nvidia1"),
+        *("/proc/driver/nvidia/gpus:", "0000:01:00.0", "0000:02:00.0"),
     ]
 
 
