@@ -8,13 +8,14 @@ used but never at the first engine's cost. Footprints and their order do not dep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from qwenlab.host_inventory import GpuPair
 from qwenlab.planner.demand import Demand
 from qwenlab.planner.evaluate import Candidate, Evaluation, evaluate, finished
 from qwenlab.planner.layouts import Footprint, Place, footprints, place_of, sorted_cards
+from qwenlab.planner.memory import budget
 from qwenlab.planner.recipes import Knobs
 from qwenlab.planner.shape import Card
 
@@ -35,13 +36,14 @@ class Chosen:
     """One engine of the best set.
 
     Attributes:
+        footprint: of the first replica.
         cards: in rank order, replica by replica.
         replicas: copies of the candidate behind one port.
     """
 
+    footprint: Footprint
     cards: tuple[Card, ...]
     candidate: Candidate
-    evaluation: Evaluation
     replicas: int = 1
 
 
@@ -89,6 +91,14 @@ class Search:
         streams = self.streams(len(footprint.members))
         return evaluate(self.place(footprint), self.demand, streams, self._knobs, alone=alone, kept=kept)
 
+    def why_not(self, footprint: Footprint) -> str:
+        """What keeps a footprint from serving, with its cards' real names."""
+        evaluation = self.evaluations[footprint]
+        if evaluation.misfit is None:
+            return evaluation.why or "it serves"
+        cards = tuple(self.cards[member] for member in footprint.members)
+        return budget(replace(evaluation.misfit, cards=cards)).why or "does not fit"
+
     def place(self, footprint: Footprint) -> Place:
         """The footprint's cards without identity."""
         return place_of(footprint, self.cards, self._links, wsl2=self._wsl2)
@@ -129,10 +139,11 @@ class Search:
             self._rest[mask] = best
         return self._rest[mask]
 
-    def with_first(self, mask: int) -> tuple[float, tuple[Footprint, ...]]:
-        """Score and footprints of the host when the engine on `mask` comes first."""
-        score, first = self.best_by_mask[mask]
-        value, others = self.rest(self.everything & ~mask)
+    def with_first(self, first: Footprint) -> tuple[float, tuple[Footprint, ...]]:
+        """Score and footprints of the host when the engine on `first`, which must be able to serve, comes first."""
+        best = self.evaluations[first].best
+        score = best.score if best is not None else 0.0
+        value, others = self.rest(self.everything & ~first.mask)
         return score + (1.0 if self.demand.additive else OTHERS) * value, (first, *others)
 
     @property
@@ -147,8 +158,8 @@ class Search:
         if self.demand.additive:
             return self.rest(self.everything)
         found: tuple[float, tuple[Footprint, ...]] = (0.0, ())
-        for mask in self.best_by_mask:
-            option = self.with_first(mask)
+        for _, footprint in self.best_by_mask.values():
+            option = self.with_first(footprint)
             if option[0] > found[0]:
                 found = option
         return found
@@ -186,7 +197,7 @@ def choose(search: Search) -> Choice:
         if evaluation.best is None:
             continue
         cards = tuple(search.cards[member] for footprint in group for member in footprint.members)
-        engines.append(Chosen(cards, finished(evaluation.best), evaluation, len(group)))
+        engines.append(Chosen(group[0], cards, finished(evaluation.best), len(group)))
     used = {card.uuid for engine in engines for card in engine.cards}
     idle = tuple(card for card in search.cards if card.uuid not in used)
     return Choice(tuple(engines), idle, score, search)

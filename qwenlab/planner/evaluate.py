@@ -50,10 +50,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Candidates of one footprint, best first; without any, `why` says what was closest to fitting."""
+    """Candidates of one footprint, best first.
+
+    Without any, `why` says what rules it out, or `misfit` is the shape that came closest to fitting.
+    """
 
     candidates: tuple[Candidate, ...]
     why: str | None = None
+    misfit: EngineShape | None = None
 
     @property
     def best(self) -> Candidate | None:
@@ -77,10 +81,6 @@ class _TooSmall:
 
     shape: EngineShape
     length: int
-
-    def why(self, demand: Demand) -> str:
-        """What is missing, in the memory model's words."""
-        return budget(replace(self.shape, max_model_len=_needed(demand))).why or "does not fit"
 
 
 def _needed(demand: Demand) -> int:
@@ -124,7 +124,9 @@ def evaluate(
             found = sorted([*found, best], key=lambda candidate: -candidate.score)[:kept]
     if found:
         return Evaluation(tuple(found))
-    return Evaluation((), why or (closest.why(demand) if closest else _nothing_runs(place, knobs)))
+    if closest is not None and why is None:
+        return Evaluation((), misfit=replace(closest.shape, max_model_len=_needed(demand)))
+    return Evaluation((), why or _nothing_runs(place, knobs))
 
 
 def _one_by_one(place: Place, demand: Demand, streams: int, knobs: Knobs) -> float:

@@ -1,0 +1,131 @@
+"""From inventory and settings to the host's plan: cards, choice, the rules' arguments, what lost, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qwenlab.host_inventory import HostInventory
+from qwenlab.planner.alternatives import card_names, form, idle_text, recipe_text, rejected, speed_text
+from qwenlab.planner.cards import LeftOut, cards_of
+from qwenlab.planner.choose import Choice, Chosen, Parallel, Search, choose
+from qwenlab.planner.cpu import plan_cpu
+from qwenlab.planner.demand import demand_of
+from qwenlab.planner.memory import budget
+from qwenlab.planner.plan import EnginePlan, Evidence, HostPlan, IdleCard, Predicted, Reason, Workload
+from qwenlab.planner.recipes import knobs_of
+from qwenlab.planner.refusals import refusals_of
+from qwenlab.planner.render import render_engine
+from qwenlab.planner.shape import Card
+from qwenlab.settings import Settings
+
+OVERRIDES = (
+    "checkpoint",
+    "speculation",
+    "draft_tokens",
+    "kv_cache_dtype",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "layer_split",
+)
+CHOICE_SOURCE = "qwenlab throughput and memory model; their errors are in docs/accuracy.md and docs/memory.md"
+
+
+def plan(inventory: HostInventory, settings: Settings) -> HostPlan:
+    """The best engines for a host, or why there is none. Deterministic: the same input gives the same plan."""
+    if settings.engine == "cpu":
+        return plan_cpu(inventory, settings)
+    cards, left = cards_of(inventory, settings.cards)
+    choice = choose(search_of(inventory, settings, cards))
+    workload, version = Workload(settings.workload), settings.release.vllm
+    if not choice.engines:
+        refusals = refusals_of(inventory, settings, cards, left, choice, without_overrides(inventory, settings, cards))
+        return HostPlan(status="refused", workload=workload, vllm=version, idle=_left_out(left), refusals=refusals)
+    engines = tuple(_engine(choice, index, inventory, settings) for index in range(len(choice.engines)))
+    idle = tuple(IdleCard(gpu=card.uuid, why=idle_text(choice, card)) for card in choice.idle)
+    return HostPlan(
+        status="planned",
+        workload=workload,
+        vllm=version,
+        engines=engines,
+        idle=(*idle, *_left_out(left)),
+        warnings=_warnings(engines, choice, inventory, settings, cards),
+    )
+
+
+def search_of(inventory: HostInventory, settings: Settings, cards: tuple[Card, ...]) -> Search:
+    """The search over the layouts that the settings allow."""
+    parallel = Parallel(settings.tensor_parallel, settings.pipeline_parallel, settings.data_parallel)
+    if settings.layer_split is not None and parallel.pp is None:
+        parallel = replace(parallel, pp=len(settings.layer_split))
+    return Search(cards, inventory.pairs, demand_of(settings), knobs_of(settings), parallel, wsl2=inventory.wsl2)
+
+
+def without_overrides(inventory: HostInventory, settings: Settings, cards: tuple[Card, ...]) -> Choice | None:
+    """What would be chosen if the user fixed nothing; None when nothing is fixed."""
+    fixed = _fixed(settings)
+    if not fixed:
+        return None
+    free = settings.model_copy(update=dict.fromkeys(fixed))
+    return choose(search_of(inventory, free, cards))
+
+
+def _fixed(settings: Settings) -> list[str]:
+    return [name for name in OVERRIDES if getattr(settings, name) is not None]
+
+
+def _engine(choice: Choice, index: int, inventory: HostInventory, settings: Settings) -> EnginePlan:
+    chosen = choice.engines[index]
+    indexes = {card.index for card in chosen.cards}
+    shape = replace(
+        chosen.candidate.shape,
+        cards=chosen.cards,
+        dp=chosen.replicas,
+        links=tuple(pair for pair in inventory.pairs if {pair.a, pair.b} <= indexes),
+    )
+    engine = render_engine(shape, index, settings, inventory, budget(shape))
+    candidate, copies = chosen.candidate, chosen.replicas
+    return engine.model_copy(
+        update={
+            "predicted": Predicted(
+                decode_tok_s=round(candidate.single_tok_s, 1),
+                aggregate_tok_s=round(candidate.aggregate_tok_s * copies, 1),
+                concurrency=candidate.streams * copies,
+                prefill_tok_s=round(candidate.prefill_tok_s * copies, 1),
+            ),
+            "rejected": rejected(choice, chosen),
+            "reasons": (_layout_reason(choice, chosen), *engine.reasons),
+        }
+    )
+
+
+def _layout_reason(choice: Choice, chosen: Chosen) -> Reason:
+    copies = f", {chosen.replicas} copies behind one port" if chosen.replicas > 1 else ""
+    text = (
+        f"{form(chosen.footprint)} on {card_names(chosen.cards)}{copies}: {recipe_text(chosen.candidate.shape)} scores "
+        f"best for this workload, {chosen.candidate.score:.1f}; expected {speed_text(chosen.candidate, chosen.replicas)}"
+    )
+    return Reason(rule="layout-choice", text=text, source=CHOICE_SOURCE, evidence=Evidence.DERIVED)
+
+
+def _left_out(left: tuple[LeftOut, ...]) -> tuple[IdleCard, ...]:
+    return tuple(IdleCard(gpu=card.uuid, why=card.why) for card in left)
+
+
+def _warnings(
+    engines: tuple[EnginePlan, ...],
+    choice: Choice,
+    inventory: HostInventory,
+    settings: Settings,
+    cards: tuple[Card, ...],
+) -> tuple[str, ...]:
+    """Engines' own warnings, each once, and what the user's overrides cost."""
+    found = [warning for engine in engines for warning in engine.warnings]
+    free = without_overrides(inventory, settings, cards)
+    if free is not None and free.engines:
+        names = ", ".join(f"qwen_{name}" for name in _fixed(settings))
+        layout = " + ".join(f"{form(one.footprint)} ({recipe_text(one.candidate.shape)})" for one in free.engines)
+        if free.score > choice.score:
+            loss = 100 * (1 - choice.score / free.score)
+            found.append(f"{names}: the planner would choose {layout}; your choice scores {loss:.0f} % less")
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,104 @@
+"""Why a host cannot be served, with a stable code, and what would make it possible."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qwenlab.host_inventory import HostInventory
+from qwenlab.planner.cards import LeftOut
+from qwenlab.planner.choose import Choice, Parallel, Search, choose
+from qwenlab.planner.demand import demand_of
+from qwenlab.planner.layouts import TENSOR_SIZES
+from qwenlab.planner.plan import Refusal
+from qwenlab.planner.recipes import AMPERE, knobs_of
+from qwenlab.planner.shape import Card
+from qwenlab.settings import Settings
+
+USUAL_SIZES_GIB = (8, 10, 12, 16, 20, 24, 32, 48, 80, 96)
+SHOWN_MIB = 400  # of the nominal size that no program gets
+
+
+def refusals_of(
+    inventory: HostInventory,
+    settings: Settings,
+    cards: tuple[Card, ...],
+    left: tuple[LeftOut, ...],
+    choice: Choice,
+    free: Choice | None,
+) -> tuple[Refusal, ...]:
+    """The reasons, most telling first. `free` is the choice without the user's overrides, when there are any."""
+    if not inventory.gpus:
+        return (Refusal(code="no-gpu", text="no NVIDIA card was found on this host"),)
+    if not cards:
+        listed = "; ".join(f"card {one.uuid}: {one.why}" for one in left)
+        codes = {one.code for one in left}
+        code = codes.pop() if len(codes) == 1 else "no-usable-card"
+        return (Refusal(code=code, text=f"no card can be planned with: {listed}"),)
+    if free is not None and free.engines:
+        return (Refusal(code="override-impossible", text=_override_text(settings, choice)),)
+    old = [card for card in cards if card.compute_capability < AMPERE]
+    if len(old) == len(cards):
+        names = ", ".join(f"{card.name} ({card.compute_capability[0]}.{card.compute_capability[1]})" for card in old)
+        text = f"{names}: the model needs bfloat16 attention kernels, compute capability 8.0 or newer"
+        return (Refusal(code="silicon-too-old", text=text),)
+    if settings.context is not None:
+        longest = _longest(inventory, settings, cards)
+        if longest:
+            text = (
+                f"no engine on these cards holds {settings.context:,} tokens; the longest context that fits is "
+                f"{longest:,} (qwen_context)"
+            )
+            return (Refusal(code="context-too-long", text=text),)
+    return (Refusal(code="too-little-memory", text=_memory_text(settings, cards, choice)),)
+
+
+def _override_text(settings: Settings, choice: Choice) -> str:
+    search = choice.search
+    reasons = dict.fromkeys(search.why_not(footprint) for footprint in search.evaluations)
+    why = "; ".join(list(reasons)[:2]) or "no layout of these cards has that form"
+    return f"the settings leave no plan ({why}); without them one exists: loosen them one by one"
+
+
+def _longest(inventory: HostInventory, settings: Settings, cards: tuple[Card, ...]) -> int:
+    """The longest window over all layouts, whatever its speed; 0 when nothing fits at all."""
+    shorter = settings.model_copy(update={"context": None})
+    demand = demand_of(shorter)
+    search = Search(cards, inventory.pairs, demand, knobs_of(shorter), Parallel(), wsl2=inventory.wsl2)
+    windows = [
+        candidate.shape.max_model_len
+        for footprint in search.evaluations
+        for candidate in search.evaluate(footprint, kept=20).candidates
+    ]
+    return max(windows, default=0)
+
+
+def _memory_text(settings: Settings, cards: tuple[Card, ...], choice: Choice) -> str:
+    search = choice.search
+    have = ", ".join(f"{card.name} with {card.memory_gib - card.in_use_gib:.1f} GiB free" for card in cards)
+    largest = max(search.evaluations, key=lambda footprint: len(footprint.members))
+    fits = " or ".join(_would_fit(settings, cards[0]))
+    return f"{have}: too little. {search.why_not(largest)}. What would fit: {fits}"
+
+
+def _would_fit(settings: Settings, like: Card) -> list[str]:
+    """The smallest single card, and the fewest cards like this one, that would be planned."""
+    found = []
+    for size in USUAL_SIZES_GIB:
+        bigger = _resized(like, size - SHOWN_MIB / 1024)
+        if _plannable(settings, (bigger,)):
+            found.append(f"one card with {size} GiB")
+            break
+    for count in TENSOR_SIZES[1:]:
+        if _plannable(settings, tuple(_resized(like, like.memory_gib, index) for index in range(count))):
+            found.append(f"{count} cards like this one")
+            break
+    return found
+
+
+def _resized(card: Card, memory_gib: float, index: int = 0) -> Card:
+    return replace(card, memory_gib=memory_gib, index=index, uuid=f"{card.uuid}-{index}")
+
+
+def _plannable(settings: Settings, cards: tuple[Card, ...]) -> bool:
+    search = Search(cards, (), demand_of(settings), knobs_of(settings), Parallel(), wsl2=False)
+    return bool(choose(search).engines)
