@@ -18,8 +18,10 @@ docs/settings.md says the same as a table.
 # qwen_python_mirror = None
 #   package index (PEP 503) for uv and the engine
 # qwen_index_url = "https://pypi.org/simple"
-#   further package indexes; none: those that the pinned release needs
-# qwen_extra_index_urls = None
+#   further package indexes, searched before the main one
+# qwen_extra_index_urls = []
+#   pages or folders that list wheels beyond the index; none: those that the pinned release needs
+# qwen_find_links = None
 #   folder of wheels on the host, looked into before any index
 # qwen_wheel_directory = None
 #   use the wheel folder alone and ask no index

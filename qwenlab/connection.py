@@ -1,22 +1,54 @@
-"""What to do about a host that pyinfra cannot log in to, from pyinfra's own words."""
+"""What to do about a host that pyinfra cannot log in to, said below pyinfra's own error.
+
+pyinfra runs deploy code only for hosts that it reached, and offers no hook before that; its log is the one place that
+knows of the others.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
+
 ADVICE = (
-    # part of pyinfra's message -> what to do; {target} is user@host
-    ("Could not resolve hostname", "its name is unknown: check the spelling, or give ssh_hostname an address"),
+    # part of pyinfra's message -> what to do
+    ("Could not resolve hostname", "its name is unknown: check the spelling, or give the host an ssh_hostname"),
     (
         "Authentication error",
-        "the key is not accepted: ssh-copy-id {target}, or name the right ssh_user and ssh_key{key}",
+        "its SSH server does not accept this login: check ssh_user and ssh_key, or run ssh-copy-id USER@HOST",
     ),
-    ("Host key", "the host has another SSH key than before: if you reinstalled it, ssh-keygen -R {host}"),
-    ("No such file or directory", "the file named by ssh_key does not exist{key}"),
-    ("", "it does not answer: is it on, is sshd running, are ssh_hostname and ssh_port right? Try: ssh {target}"),
+    (
+        "Host key",
+        "it has another SSH key than before: if you reinstalled it, remove the old one with ssh-keygen -R HOST",
+    ),
+    (
+        "No such private key file",
+        "the file that ssh_key names does not exist on this machine",
+    ),
+    (
+        "Could not connect",
+        "it does not answer: is it on, is sshd running, are ssh_hostname and ssh_port right? Try: ssh HOST",
+    ),
+    ("SSH error", "its SSH server broke off: try ssh HOST, and look at journalctl -u ssh there"),
 )
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def advice(error: str, host: str, user: str | None, key: str | None) -> str:
-    """One line for the owner of `host`."""
-    text = next(text for sign, text in ADVICE if sign in error)
-    target = f"{user}@{host}" if user else host
-    return "what to do: " + text.format(target=target, host=host, key=f" (now {key})" if key else "")
+def advice(message: str) -> str | None:
+    """One line for the owner of the host that `message` is about; None when it is about something else."""
+    plain = COLOUR.sub("", message).strip()
+    match = re.match(r"\[(?P<host>[^\]]+)\]\s*(?P<error>.*)", plain, re.DOTALL)
+    if match is None:
+        return None
+    for sign, text in ADVICE:
+        if match["error"].startswith(sign):
+            return f"[{match['host']}] what to do: {text}"
+    return None
+
+
+class ConnectionAdvice(logging.Handler):
+    """Follows pyinfra's connection errors with `advice`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called for every line that pyinfra logs."""
+        if record.levelno >= logging.ERROR and (text := advice(record.getMessage())):
+            logging.getLogger(record.name).warning("%s", text)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.engine.release import BuildStep
+from qwenlab.engine.release import BuildStep, pinned_steps
 from qwenlab.operations import engine
 from qwenlab.settings import Settings
 
 
 def build_steps(settings: Settings) -> tuple[BuildStep, ...]:
-    """What is done to the installed packages before a release counts as whole."""
-    return ()
+    """What is done to the installed packages before a release counts as whole, beside the patch series."""
+    return pinned_steps(settings)
 
 
 @deploy("Engine")

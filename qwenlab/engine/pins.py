@@ -48,7 +48,9 @@ class EngineRelease(_Row):
         pythons: minor versions, oldest first; the lock holds for each.
         release_gib: disk that a built release takes, with room for the build; GiB.
         ram_gib: memory that the host must have to serve at all; GiB.
+        find_links: folders or pages that list wheels beyond the index.
         left_out: dependencies that the lock leaves out.
+        steps: module of `qwenlab/engine/steps` to its purpose, run before the release counts as whole.
         distribution_alias: name of a distribution that vLLM asks for and the wheel does not bring.
     """
 
@@ -63,9 +65,10 @@ class EngineRelease(_Row):
     pythons: tuple[str, ...]
     release_gib: float
     ram_gib: float
-    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
     off_index: OffIndexPackage | None = None
     left_out: tuple[str, ...] = ()
+    steps: dict[str, str] = Field(default_factory=dict)
     distribution_alias: str | None = None
 
     @property

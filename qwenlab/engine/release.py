@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 
 from qwenlab.engine.pins import pins
@@ -45,6 +46,15 @@ class PythonChoice:
     request: str
 
 
+def pinned_steps(settings: Settings) -> tuple[BuildStep, ...]:
+    """The steps that the table of pins names for the release."""
+    folder = files("qwenlab.engine.steps")
+    return tuple(
+        BuildStep(name, purpose, folder.joinpath(f"{name}.py").read_text())
+        for name, purpose in settings.release.steps.items()
+    )
+
+
 def choose_python(settings: Settings, found: Mapping[str, str]) -> PythonChoice:
     """The interpreter for the release that the settings name.
 
@@ -81,7 +91,7 @@ def build_job(settings: Settings, python: PythonChoice, steps: tuple[BuildStep, 
         "python": python.request,
         "lock": release.lock(),
         "alias": alias if release.distribution_alias else None,
-        "find_links": [settings.wheel_directory] if settings.wheel_directory else [],
+        "find_links": list(settings.wheel_sources),
         "offline": settings.offline,
         "need_gib": release.release_gib if settings.min_release_gib is None else settings.min_release_gib,
         "environment": uv_environment(settings),

@@ -9,15 +9,16 @@ from pyinfra.api.facts import FactBase
 from pyinfra.api.exceptions import FactProcessError
 
 SCRIPT = r"""
-echo "umbrella=$(systemctl is-active qwen.service) $(systemctl is-enabled qwen.service 2>/dev/null || echo disabled)" \
-    "$(systemctl show -p NeedDaemonReload --value qwen.service)"
+word() { "$@" 2>/dev/null | head -n1 | grep . || echo unknown; }
+reload() { word systemctl show -p NeedDaemonReload --value "$1"; }
+echo "umbrella=$(word systemctl is-active qwen.service) $(word systemctl is-enabled qwen.service)" \
+    "$(reload qwen.service)"
 { systemctl list-units --all --plain --no-legend 'qwen-engine@*.service' | awk '{print $1}'
   ls /etc/qwen/engines 2>/dev/null | sed -n 's/\(.*\)\.yaml$/qwen-engine@\1.service/p'
   for name in @NAMES@; do echo "qwen-engine@$name.service"; done; } | sort -u | while read -r unit; do
     name=${unit#qwen-engine@}; name=${name%.service}
-    echo "engine=$name $(systemctl is-active "$unit") $(systemctl show -p NeedDaemonReload --value "$unit")" \
-        "$(/usr/local/lib/qwen/fingerprint now "$name" 2>/dev/null || echo -)" \
-        "$(/usr/local/lib/qwen/fingerprint of "$name" 2>/dev/null || echo -)"
+    echo "engine=$name $(word systemctl is-active "$unit") $(reload "$unit")" \
+        "$(word /usr/local/lib/qwen/fingerprint now "$name") $(word /usr/local/lib/qwen/fingerprint of "$name")"
 done
 true
 """
@@ -62,7 +63,8 @@ def parse(lines: list[str]) -> UnitsState:
         elif key == "engine":
             name, state, reload, *prints = words
             needs_reload = needs_reload or reload == "yes"
-            engines[name] = EngineUnit(state, len(prints) != 2 or prints[0] != prints[1])
+            now, started_with = prints
+            engines[name] = EngineUnit(state, now != started_with)
     return UnitsState(active, enabled, needs_reload, engines)
 
 

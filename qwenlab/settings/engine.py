@@ -28,8 +28,9 @@ class EngineSettings(SettingsGroup):
     index_url: str = setting(
         "https://pypi.org/simple", "package index (PEP 503) for uv and the engine", pattern=r"^(https?|file)://\S+$"
     )
-    extra_index_urls: list[str] | None = setting(
-        None, "further package indexes; none: those that the pinned release needs"
+    extra_index_urls: list[str] = setting([], "further package indexes, searched before the main one")
+    find_links: list[str] | None = setting(
+        None, "pages or folders that list wheels beyond the index; none: those that the pinned release needs"
     )
     wheel_directory: str | None = setting(
         None, "folder of wheels on the host, looked into before any index", pattern=r"^/\S+$"
@@ -46,10 +47,13 @@ class EngineSettings(SettingsGroup):
     @property
     def index_urls(self) -> tuple[str, ...]:
         """All indexes, the extra ones first, as uv searches them; empty when offline."""
-        if self.offline:
-            return ()
-        extra = self.release.extra_index_urls if self.extra_index_urls is None else self.extra_index_urls
-        return (*extra, self.index_url)
+        return () if self.offline else (*self.extra_index_urls, self.index_url)
+
+    @property
+    def wheel_sources(self) -> tuple[str, ...]:
+        """Folders and pages of wheels, nearest first."""
+        pages = self.release.find_links if self.find_links is None else tuple(self.find_links)
+        return (*([self.wheel_directory] if self.wheel_directory else []), *(() if self.offline else pages))
 
     @model_validator(mode="after")
     def _pinned(self) -> Self:
@@ -62,7 +66,8 @@ class EngineSettings(SettingsGroup):
         supported = self.release.pythons
         if self.python is not None and self.python not in supported:
             raise ValueError(
-                f"qwen_python = {self.python!r}: vLLM {self.release.vllm} ({self.engine}) runs on {', '.join(supported)}"
+                f"qwen_python = {self.python!r}: vLLM {self.release.vllm} ({self.engine}) runs on "
+                f"{', '.join(supported)}"
             )
         if self.offline and self.wheel_directory is None:
             raise ValueError("qwen_offline is on: qwen_wheel_directory must name a folder of wheels on the host")
