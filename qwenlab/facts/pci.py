@@ -51,7 +51,7 @@ class PciBus:
 
 
 def parse_sysfs(text: str) -> PciBus:
-    """Read the capture: `device ADDRESS` or `bridge ADDRESS`, each followed by `attribute value` lines.
+    """Read the capture: `@device ADDRESS` or `@bridge ADDRESS`, each followed by `attribute value` lines.
 
     Raises `ParseError` for a line that belongs to no device.
     """
@@ -62,12 +62,12 @@ def parse_sysfs(text: str) -> PciBus:
         key, _, value = line.strip().partition(" ")
         if not key:
             continue
-        if key in ("device", "bridge"):
+        if key in ("@device", "@bridge"):
             address = bus_id(value)
             if address is None:
                 raise ParseError(f"sysfs: {value!r} is no PCI address")
             current = Function(address)
-            if key == "device":
+            if key == "@device":
                 gpus.append(current)
             else:
                 bridges[address] = current

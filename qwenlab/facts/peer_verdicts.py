@@ -1,0 +1,99 @@
+"""The live peer test's answers: asking a host for them, and what they change in its inventory."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.facts import FactBase
+from pyinfra.api.hiddenvalue import HiddenValue
+
+from qwenlab.host_inventory import Diagnosis, HostInventory, Severity
+
+_PROGRAM = Path(__file__).with_name("peer_test.py")
+_MARKER = "/var/lib/qwen/peer-test-started"
+_UUID = re.compile(r"GPU-[0-9a-fA-F-]{36}")
+_BAD = {"hang": "hangs", "wrong": "delivers wrong values", "froze": "froze the machine", "failed": "fails"}
+
+
+@dataclass(frozen=True)
+class PeerVerdict:
+    """One pair by UUID: "ok", "refused", "wrong", "hang", "froze" or "failed"; `gb_s` of the slower direction."""
+
+    a: str
+    b: str
+    verdict: str
+    detail: str
+    gb_s: float | None = None
+
+
+class PeerTest(FactBase[list[PeerVerdict]]):
+    """Runs the test on the host. It loads the cards: ask for it only where the user did. The marker needs root."""
+
+    def command(self, uuids: tuple[str, ...], limit: float = 30.0) -> StringCommand:
+        """Tests every pair of `uuids`, at most `limit` seconds each.
+
+        The program is written to a private temporary file, since each pair's process runs it anew.
+        """
+        wrong = [uuid for uuid in uuids if not _UUID.fullmatch(uuid)]
+        if wrong:
+            raise ValueError(f"not a GPU's UUID: {wrong[0]!r}")
+        packed = base64.b64encode(gzip.compress(_PROGRAM.read_bytes(), 9, mtime=0)).decode()
+        words = " ".join(shlex.quote(word) for word in ("--limit", f"{limit:g}", "--marker", _MARKER, *uuids))
+        steps = (
+            "d=$(mktemp -d)",
+            "trap 'rm -rf \"$d\"' EXIT",
+            f'printf %s {packed} | base64 -d | gzip -dc >"$d/peer_test.py"',
+            f'python3 "$d/peer_test.py" {words}',
+        )
+        return StringCommand(HiddenValue(" && ".join(steps), f"(peer_test.py) {words}"))
+
+    def process(self, output: list[str]) -> list[PeerVerdict]:
+        """Raises `FactProcessError` when the program's answer is no list of verdicts."""
+        try:
+            return [PeerVerdict(**row) for row in json.loads("\n".join(output))]
+        except (ValueError, TypeError) as error:
+            raise FactProcessError(f"the peer test's answer could not be read: {error}") from error
+
+
+def with_verdicts(inventory: HostInventory, verdicts: list[PeerVerdict]) -> HostInventory:
+    """The inventory with what was measured: `measured_peer_ok`, `measured_gb_s`, and a diagnosis for each bad pair."""
+    by_pair = {frozenset((item.a, item.b)): item for item in verdicts}
+    uuids = {gpu.index: gpu.uuid for gpu in inventory.gpus}
+    pairs = []
+    for pair in inventory.pairs:
+        found = by_pair.get(frozenset((uuids.get(pair.a) or "", uuids.get(pair.b) or "")))
+        if found is not None:
+            pair = pair.model_copy(update={"measured_peer_ok": found.verdict == "ok", "measured_gb_s": found.gb_s})
+        pairs.append(pair)
+    bad = tuple(
+        Diagnosis(
+            code=f"peer_test_{item.verdict}",
+            severity=Severity.WARNING,
+            text=f"Peer access between {item.a} and {item.b} {_BAD[item.verdict]}: {item.detail}. It stays off.",
+            gpu=item.a,
+        )
+        for item in verdicts
+        if item.verdict in _BAD
+    )
+    kept = tuple(item for item in inventory.diagnoses if item.code != "peer_access_untested" or not verdicts)
+    return inventory.model_copy(update={"pairs": tuple(pairs), "diagnoses": (*kept, *bad)})
+
+
+def untested_pairs(inventory: HostInventory) -> list[tuple[str, str]]:
+    """Pairs of usable cards that nobody measured yet, by UUID."""
+    cards = [gpu for gpu in inventory.usable_gpus if gpu.uuid]
+    known = {(pair.a, pair.b) for pair in inventory.pairs if pair.measured_peer_ok is not None}
+    return [
+        (first.uuid or "", second.uuid or "")
+        for first, second in combinations(cards, 2)
+        if (first.index, second.index) not in known
+    ]
