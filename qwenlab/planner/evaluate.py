@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -158,16 +158,15 @@ def _nothing_runs(place: Place, knobs: Knobs) -> str:
 def _runs(place: Place, demand: Demand, streams: int, knobs: Knobs) -> list[_Run]:
     """Recipes that the silicon allows, fastest first."""
     runs = []
-    extreme = _extreme_split(place)
+    corners = _corners(place)
     room = {spec.key for spec in checkpoints().values() if _has_room(spec, place)}
     for spec, recipe in combinations_for(knobs):
         if spec.key not in room:
             continue
         too_busy = demand.additive and recipe.method is not None and streams > SPECULATION_PAYS
         if not too_busy and allowed(recipe, spec, place.cards, place.tp, place.pp):
-            runs.append(
-                _Run(spec, recipe, extreme, _bound(spec, recipe, extreme, place, demand, streams, knobs, ideal=True))
-            )
+            bound = _bound(spec, recipe, corners, place, demand, streams, knobs)
+            runs.append(_Run(spec, recipe, corners[0], bound))
     return sorted(runs, key=lambda run: -run.bound)
 
 
@@ -187,12 +186,10 @@ def _split_has_room(spec: CheckpointSpec, split: tuple[int, ...], place: Place) 
     )
 
 
-def _extreme_split(place: Place) -> tuple[int, ...]:
-    """As few layers as allowed on all but the fastest stage: no split is faster for one stream."""
-    stages = [place.cards[i * place.tp : (i + 1) * place.tp] for i in range(place.pp)]
-    fastest = max(range(place.pp), key=lambda i: min(card.bandwidth_gb_s for card in stages[i]))
+def _corners(place: Place) -> list[tuple[int, ...]]:
+    """As few layers as allowed on all stages but one, for each: step and prompt times are linear between them."""
     rest = LAYERS - LEAST_LAYERS * (place.pp - 1)
-    return tuple(rest if i == fastest else LEAST_LAYERS for i in range(place.pp))
+    return [tuple(rest if i == big else LEAST_LAYERS for i in range(place.pp)) for big in range(place.pp)]
 
 
 def _concrete(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) -> Iterator[_Run]:
@@ -205,7 +202,7 @@ def _concrete(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knob
         else splits(place.pp, LAYERS, place.grid)
     )
     options = [
-        replace(run, split=split, bound=_bound(run.spec, run.recipe, split, place, demand, streams, knobs))
+        replace(run, split=split, bound=_bound(run.spec, run.recipe, (split,), place, demand, streams, knobs))
         for split in wanted
         if _split_has_room(run.spec, split, place)
     ]
@@ -215,30 +212,34 @@ def _concrete(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knob
 def _bound(
     spec: CheckpointSpec,
     recipe: Recipe,
-    split: tuple[int, ...],
+    layer_splits: Sequence[tuple[int, ...]],
     place: Place,
     demand: Demand,
     streams: int,
     knobs: Knobs,
-    *,
-    ideal: bool = False,
 ) -> float:
-    work = work_of(spec.key, recipe, place, split, demand.depth)
+    """The score at full residency and with the model's own window: of one split, or above all between several."""
+    works = [work_of(spec.key, recipe, place, split, demand.depth) for split in layer_splits]
     weight = format_weight(spec, place.cards, knobs.quality) * recipe.quality * (1 + WINDOW_BONUS)
     accepted = tokens_per_step(demand.text, recipe.method, recipe.tokens)
-    return weight * _rate(work, demand, accepted, streams, streams, ideal=ideal)
+    return weight * _rate(works, demand, accepted, streams, streams)
 
 
-def _rate(work: Work, demand: Demand, accepted: float, streams: int, resident: int, *, ideal: bool = False) -> float:
-    """tok/s of one request (weighted geometric mean of alone and among `streams`), or of all for throughput."""
-    prefill = prefill_tok_s(work, ideal=ideal)
+def _rate(works: Sequence[Work], demand: Demand, accepted: float, streams: int, resident: int) -> float:
+    """tok/s of one request (weighted geometric mean of alone and among `streams`), or of all for throughput.
+
+    Several works are the corners of a pipeline's splits; the rate is then a bound for every split between them.
+    """
+    ideal = len(works) > 1
+    prefill = max(prefill_tok_s(work, ideal=ideal) for work in works)
     together = max(1, min(streams, resident))
-    busy = step_ms(work, streams=together, ideal=ideal) / 1e3 / accepted
+    busy = min(step_ms(work, streams=together, ideal=ideal) for work in works) / 1e3 / accepted
     waves = streams / together
     crowded = waves * (together * demand.fresh / prefill + demand.answer * busy)
     if demand.additive:
         return streams * demand.answer / crowded
-    alone = demand.fresh / prefill + demand.answer * step_ms(work, ideal=ideal) / 1e3 / accepted
+    step = min(step_ms(work, ideal=ideal) for work in works)
+    alone = demand.fresh / prefill + demand.answer * step / 1e3 / accepted
     return float(demand.answer / (alone**ALONE * crowded ** (1 - ALONE)))
 
 
@@ -257,7 +258,7 @@ def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) 
     together = min(streams, resident)
     return Candidate(
         shape=shape,
-        score=weight * _rate(work, demand, accepted, streams, resident),
+        score=weight * _rate((work,), demand, accepted, streams, resident),
         single_tok_s=accepted * 1e3 / step_ms(work),
         aggregate_tok_s=together * accepted * 1e3 / step_ms(work, streams=together),
         streams=together,

@@ -101,9 +101,10 @@ def _engine(choice: Choice, index: int, inventory: HostInventory, settings: Sett
 
 def _layout_reason(choice: Choice, chosen: Chosen) -> Reason:
     copies = f", {chosen.replicas} copies behind one port" if chosen.replicas > 1 else ""
+    best = chosen.candidate
     text = (
-        f"{form(chosen.footprint)} on {card_names(chosen.cards)}{copies}: {recipe_text(chosen.candidate.shape)} scores "
-        f"best for this workload, {chosen.candidate.score:.1f}; expected {speed_text(chosen.candidate, chosen.replicas)}"
+        f"{form(chosen.footprint)} on {card_names(chosen.cards)}{copies}: {recipe_text(best.shape)} scores best for "
+        f"this workload, {best.score:.1f}; expected {speed_text(best, chosen.replicas)}"
     )
     return Reason(rule="layout-choice", text=text, source=CHOICE_SOURCE, evidence=Evidence.DERIVED)
 
@@ -124,7 +125,9 @@ def _warnings(
     free = without_overrides(inventory, settings, cards)
     if free is not None and free.engines:
         names = ", ".join(f"qwen_{name}" for name in _fixed(settings))
-        layout = " + ".join(f"{form(one.footprint)} ({recipe_text(one.candidate.shape)})" for one in free.engines)
+        layout = " + ".join(
+            f"{one.replicas} x {form(one.footprint)} ({recipe_text(one.candidate.shape)})" for one in free.engines
+        )
         if free.score > choice.score:
             loss = 100 * (1 - choice.score / free.score)
             found.append(f"{names}: the planner would choose {layout}; your choice scores {loss:.0f} % less")
