@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GIB = 1 << 30
+DEFAULT_MODEL = "qwen3.8-27b"  # what a host serves unless its settings name another checkpoint
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class CheckpointSpec:
         min_compute_capability: oldest cards that vLLM serves it on.
         kernels: family of linear kernels; weight_only ones agree across ranks of different compute capability.
         drafters: drafters trained for these weights' model.
-        patches: patches of the series that it cannot do without.
+        mtp: it has an MTP head that vLLM loads.
+        patches: ids of the patch series that it cannot do without.
+        kld, agreement: mean KL divergence from BF16 and share of equal first choices, where one panel measured it.
     """
 
     key: str
@@ -63,6 +66,8 @@ class CheckpointSpec:
     mtp: bool
     drafters: tuple[str, ...]
     patches: tuple[str, ...]
+    kld: float | None
+    agreement: float | None
     quality: str
     source: str
 

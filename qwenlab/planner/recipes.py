@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
+from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
 from qwenlab.planner.shape import Card
 from qwenlab.settings import Settings
 
@@ -145,7 +145,9 @@ def _checkpoints_for(knobs: Knobs) -> list[CheckpointSpec]:
     return [
         spec
         for spec in checkpoints().values()
-        if format_weight(spec, (), knobs.quality) > 0 and not any(word in spec.repo.lower() for word in RETRAINED)
+        if spec.model == DEFAULT_MODEL
+        and format_weight(spec, (), knobs.quality) > 0
+        and not any(word in spec.repo.lower() for word in RETRAINED)
     ]
 
 
