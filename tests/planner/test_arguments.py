@@ -1,0 +1,123 @@
+"""Every argument, JSON option and variable of every plan is one that vLLM (NCCL, PyTorch, CUDA) really knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qwenlab.planner import plan
+from qwenlab.planner.plan import EnginePlan, Workload
+from qwenlab.render import units_of
+from qwenlab.settings import Settings
+from tests.planner.machines import inventories
+from tests.vllm_env import VERSIONS, environment
+from tests.vllm_env.known_variables import KNOWN, VALUES
+
+JUDGE = Path(__file__).resolve().parents[1] / "vllm_env" / "judge.py"
+Case = tuple[str, EnginePlan, Settings]
+
+
+@cache
+def cases(version: str) -> tuple[Case, ...]:
+    """Every engine that the matrix of machines and workloads plans: name, plan, settings."""
+    variants = {
+        **{workload.value: Settings(vllm=version, workload=workload.value) for workload in Workload},
+        "chat, vision": Settings(vllm=version, vision=True),
+        "chat, one tenant of many": Settings(vllm=version, nvlink_multicast=False),
+    }
+    return tuple(
+        (f"{machine}, {variant}, {engine.name}", engine, settings)
+        for machine, inventory in inventories().items()
+        for variant, settings in variants.items()
+        for engine in plan(inventory, settings).engines
+    )
+
+
+def processes(version: str) -> Iterator[dict[str, Any]]:
+    """What each process of each engine is started with, as the deploy writes it; every distinct one once."""
+    seen = set()
+    for name, engine, settings in cases(version):
+        for unit in units_of(engine, settings):
+            one = {"args": {**unit.args, "port": 8000}, "env": dict(unit.env)}
+            key = json.dumps(one)
+            if key not in seen:
+                seen.add(key)
+                yield {"id": f"{name}, unit {unit.name}", **one}
+
+
+def test_the_matrix_is_large_enough() -> None:
+    assert len(inventories()) >= 60
+    assert len(cases("0.33.0")) >= 240
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("version", VERSIONS)
+def test_vllm_itself_accepts_every_plan(version: str) -> None:
+    plans = list(processes(version))
+    done = environment(version).run([str(JUDGE)], stdin=json.dumps(plans), timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    verdicts = json.loads(done.stdout.splitlines()[-1])
+    assert len(verdicts) == len(plans)
+    assert {v["id"]: v["complaints"] for v in verdicts if v["complaints"]} == {}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_judge_sees_what_vllm_would_refuse_or_ignore(version: str) -> None:
+    good = next(processes(version))
+    option = "speculative-config"
+    wrong: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
+        "no such option": ({"max-modle-len": 5}, {}, "max-modle-len"),
+        "no such type": ({"max-num-seqs": "many"}, {}, "max-num-seqs"),
+        "no such choice": ({"dtype": "bfloat17"}, {}, "dtype"),
+        "no such field": ({option: {"method": "mtp", "num_tokens": 3}}, {}, "num_tokens"),
+        "no such method": ({option: {"method": "mtpp"}}, {}, "method"),
+        "no such compilation field": ({"compilation-config": {"graphs": 3}}, {}, "graphs"),
+        "no such backend": ({"attention-backend": "FLASH_FRY"}, {}, "FLASH_FRY"),
+        "no such kernel": ({}, {"VLLM_DISABLED_KERNELS": "NoKernel"}, "NoKernel"),
+        "no such variable": ({}, {"VLLM_PP_PARTITION": "1,2"}, "VLLM_PP_PARTITION"),
+        "no such value": ({}, {"VLLM_ENGINE_READY_TIMEOUT_S": "soon"}, "VLLM_ENGINE_READY_TIMEOUT_S"),
+    }
+    plans = [
+        {"id": name, "args": {**good["args"], **args}, "env": {**good["env"], **env}}
+        for name, (args, env, _) in wrong.items()
+    ]
+    done = environment(version).run([str(JUDGE)], stdin=json.dumps(plans))
+    verdicts = {v["id"]: v["complaints"] for v in json.loads(done.stdout.splitlines()[-1])}
+    for name, (_, _, word) in wrong.items():
+        assert any(word in complaint for complaint in verdicts[name]), (name, verdicts[name])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_variables_of_the_libraries_below_vllm_are_documented_ones(version: str) -> None:
+    foreign = {
+        (variable, value)
+        for plan in processes(version)
+        for variable, value in plan["env"].items()
+        if not variable.startswith("VLLM_") and variable != "MAX_JOBS"
+    }
+    assert {variable for variable, _ in foreign} <= KNOWN.keys()
+    assert {(variable, value) for variable, value in foreign if value not in VALUES.get(variable, {value})} == set()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_argument_variable_and_patch_has_a_reason_with_a_source(version: str) -> None:
+    for name, engine, _ in cases(version):
+        accounted = {item for reason in engine.reasons for item in reason.sets}
+        per_node = {item for process in engine.processes for item in process.env}
+        assert {*engine.args, *engine.env, *engine.patches, *per_node} <= accounted, name
+        assert all(reason.text and reason.source for reason in engine.reasons), name
+
+
+def test_no_process_can_see_a_card_of_another_engine() -> None:
+    for machine, inventory in inventories().items():
+        for workload in Workload:
+            engines = plan(inventory, Settings(workload=workload.value)).engines
+            seen = [card for engine in engines for card in engine.env["CUDA_VISIBLE_DEVICES"].split(",")]
+            assert len(seen) == len(set(seen)), machine
+            assert len({engine.port for engine in engines}) == len(engines), machine

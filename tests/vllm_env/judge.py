@@ -1,0 +1,142 @@
+"""Run inside a vLLM release: says what that release thinks of engine plans.
+
+stdin: JSON list of {"id": ..., "args": {...}, "env": {...}}; stdout, last line: JSON list of {"id", "complaints": [...]}.
+
+Judges are vLLM's own: the parser of `vllm serve` reading the YAML, the subcommand's validation, the dataclasses behind
+JSON options, the enum of attention backends, the registry of environment variables and its parsers. Its imports of
+CUDA objects are satisfied by empty modules, so that the CUDA platform's options and defaults are the ones judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import sys
+import tempfile
+import types
+from typing import Any
+
+for name in ("vllm._C", "vllm._C_stable_libtorch"):
+    sys.modules[name] = types.ModuleType(name)
+
+import vllm.envs  # noqa: E402
+import vllm.platforms as platforms  # noqa: E402
+import yaml  # noqa: E402
+from pydantic import TypeAdapter  # noqa: E402
+from vllm.platforms.cuda import NonNvmlCudaPlatform  # noqa: E402
+
+platforms._current_platform = NonNvmlCudaPlatform()
+
+from vllm.config import CompilationConfig, SpeculativeConfig  # noqa: E402
+from vllm.config.compilation import PassConfig  # noqa: E402
+from vllm.entrypoints.cli.serve import ServeSubcommand  # noqa: E402
+from vllm.model_executor.kernels import linear  # noqa: E402
+from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
+from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
+
+# JSON option -> class that vLLM builds from it later than the parser
+CLASSES = {"speculative-config": SpeculativeConfig, "compilation-config": CompilationConfig}
+
+
+def main() -> None:
+    """Judge every plan and print the complaints."""
+    parser = FlexibleArgumentParser(prog="vllm")
+    serve = ServeSubcommand().subparser_init(parser.add_subparsers(dest="subparser"))
+    found = [
+        {
+            "id": plan["id"],
+            "complaints": [*of_arguments(parser, serve, plan["args"]), *of_variables(plan["env"])],
+        }
+        for plan in json.load(sys.stdin)
+    ]
+    print(json.dumps(found))
+
+
+def of_arguments(parser: Any, serve: Any, args: dict[str, Any]) -> list[str]:
+    """What the parser, the subcommand and the option's classes have against the YAML."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(args, file, sort_keys=False)
+        file.flush()
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(said):
+                parsed = parser.parse_args(["serve", "--config", file.name])
+                ServeSubcommand().validate(parsed)
+        except SystemExit:
+            return [said.getvalue().strip().splitlines()[-1]]
+        except (TypeError, ValueError) as error:
+            return [str(error)]
+    complaints = [text for key, value in args.items() for text in without_effect(serve, parsed, key, value)]
+    for option, cls in CLASSES.items():
+        if option in args:
+            complaints += of_class(option, cls, args[option])
+    if isinstance(args.get("compilation-config"), dict):
+        complaints += of_class("pass_config", PassConfig, args["compilation-config"].get("pass_config", {}))
+    if args["attention-backend"] not in AttentionBackendEnum.__members__:
+        complaints.append(f"no attention backend {args['attention-backend']}")
+    return complaints
+
+
+def without_effect(serve: Any, parsed: Any, key: str, value: Any) -> list[str]:
+    """Keys that vLLM reads without an error and then ignores."""
+    action = serve._option_string_actions.get(f"--{key}")
+    if action is None:
+        return [f"--{key} is no option by this name"]
+    got = getattr(parsed, action.dest)
+    if isinstance(value, bool):
+        off = key.startswith("no-") or (key.startswith("disable-") and not action.dest.startswith("disable"))
+        wanted: Any = (not value) if off else value
+        return [] if got is wanted else [f"{key}: {value} leaves {action.dest} at {got}"]
+    if isinstance(value, (int, float, str)) and type(got) in (int, float, str) and str(got) != str(value):
+        return [f"{key}: {value} arrives as {got}"]
+    return []
+
+
+def of_class(option: str, cls: Any, given: dict[str, Any]) -> list[str]:
+    """Fields that the class lacks, and values that its annotations refuse."""
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    complaints = [f"{option}: {cls.__name__} has no {key}" for key in given if key not in fields]
+    hints = typing_hints(cls)
+    for key, value in given.items():
+        if key not in fields:
+            continue
+        try:
+            TypeAdapter(hints[key]).validate_python(value)
+        except ValueError as error:
+            complaints.append(f"{option}.{key}: {error}")
+        except Exception as error:
+            if "schema" not in type(error).__name__.lower():
+                complaints.append(f"{option}.{key}: {error}")
+    return complaints
+
+
+def typing_hints(cls: Any) -> dict[str, Any]:
+    """Field annotations; pydantic has resolved them already."""
+    return {name: info.annotation for name, info in cls.__pydantic_fields__.items()}
+
+
+def of_variables(env: dict[str, str]) -> list[str]:
+    """Names that look like vLLM's and are not registered, values that its own readers refuse, kernels that are not."""
+    complaints = []
+    known = vllm.envs.environment_variables
+    for name, value in env.items():
+        if name not in known:
+            if name.startswith("VLLM_"):
+                complaints.append(f"vLLM registers no variable {name}")
+            continue
+        os.environ[name] = value
+        try:
+            known[name]()
+        except Exception as error:
+            complaints.append(f"{name}={value}: {error}")
+        finally:
+            del os.environ[name]
+    kernels = env.get("VLLM_DISABLED_KERNELS", "").split(",")
+    return complaints + [f"no linear kernel {kernel}" for kernel in kernels if kernel and not hasattr(linear, kernel)]
+
+
+if __name__ == "__main__":
+    main()
