@@ -8,7 +8,6 @@ from qwenlab.facts.host_base import HostBasics
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import HostPlan
-from qwenlab.preflight import needs
 from qwenlab.settings import Settings
 
 
@@ -18,5 +17,5 @@ def host_plan(settings: Settings) -> HostPlan:
 
 
 def _inventory(settings: Settings) -> HostInventory:
-    base = host.get_fact(HostBasics, paths=tuple(needs(settings)))
+    base = host.get_fact(HostBasics, paths=())  # room is no matter of the plan
     return HostInventory(hostname=host.name, cpu_count=base.cpus, ram_total_gib=base.ram_gib)
