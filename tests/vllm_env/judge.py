@@ -1,6 +1,7 @@
 """Run inside a vLLM release: says what that release thinks of engine plans.
 
-stdin: JSON list of {"id": ..., "args": {...}, "env": {...}}; stdout, last line: JSON list of {"id", "complaints": [...]}.
+stdin: JSON list of {"id": ..., "args": {...}, "env": {...}}
+last line of stdout: JSON list of {"id": ..., "complaints": [...]}
 
 Judges are vLLM's own: the parser of `vllm serve` reading the YAML, the subcommand's validation, the dataclasses behind
 JSON options, the enum of attention backends, the registry of environment variables and its parsers. Its imports of
@@ -14,9 +15,12 @@ import dataclasses
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 import types
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 for name in ("vllm._C", "vllm._C_stable_libtorch"):
@@ -25,7 +29,6 @@ for name in ("vllm._C", "vllm._C_stable_libtorch"):
 import vllm.envs  # noqa: E402
 import vllm.platforms as platforms  # noqa: E402
 import yaml  # noqa: E402
-from pydantic import TypeAdapter  # noqa: E402
 from vllm.platforms.cuda import NonNvmlCudaPlatform  # noqa: E402
 
 platforms._current_platform = NonNvmlCudaPlatform()
@@ -33,7 +36,6 @@ platforms._current_platform = NonNvmlCudaPlatform()
 from vllm.config import CompilationConfig, SpeculativeConfig  # noqa: E402
 from vllm.config.compilation import PassConfig  # noqa: E402
 from vllm.entrypoints.cli.serve import ServeSubcommand  # noqa: E402
-from vllm.model_executor.kernels import linear  # noqa: E402
 from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 
@@ -96,26 +98,26 @@ def without_effect(serve: Any, parsed: Any, key: str, value: Any) -> list[str]:
 
 
 def of_class(option: str, cls: Any, given: dict[str, Any]) -> list[str]:
-    """Fields that the class lacks, and values that its annotations refuse."""
-    fields = {field.name: field for field in dataclasses.fields(cls)}
+    """Fields that the class lacks, and values that its own validators refuse."""
+    fields = {field.name for field in dataclasses.fields(cls)}
     complaints = [f"{option}: {cls.__name__} has no {key}" for key in given if key not in fields]
-    hints = typing_hints(cls)
-    for key, value in given.items():
-        if key not in fields:
-            continue
+    blank = unloaded(cls)
+    # the number of draft tokens first: the class's whole-object check asks for it at each assignment
+    for key in sorted(fields & given.keys(), key=lambda key: (key != "num_speculative_tokens", key)):
         try:
-            TypeAdapter(hints[key]).validate_python(value)
+            cls.__pydantic_validator__.validate_assignment(blank, key, given[key])
         except ValueError as error:
             complaints.append(f"{option}.{key}: {error}")
-        except Exception as error:
-            if "schema" not in type(error).__name__.lower():
-                complaints.append(f"{option}.{key}: {error}")
     return complaints
 
 
-def typing_hints(cls: Any) -> dict[str, Any]:
-    """Field annotations; pydantic has resolved them already."""
-    return {name: info.annotation for name, info in cls.__pydantic_fields__.items()}
+def unloaded(cls: Any) -> Any:
+    """An instance that holds defaults only: the constructor wants a loaded model, the field validators do not."""
+    blank = cls.__new__(cls)
+    for name, info in cls.__pydantic_fields__.items():
+        if not info.is_required():
+            blank.__dict__[name] = info.get_default(call_default_factory=True, validated_data={})
+    return blank
 
 
 def of_variables(env: dict[str, str]) -> list[str]:
@@ -135,7 +137,17 @@ def of_variables(env: dict[str, str]) -> list[str]:
         finally:
             del os.environ[name]
     kernels = env.get("VLLM_DISABLED_KERNELS", "").split(",")
-    return complaints + [f"no linear kernel {kernel}" for kernel in kernels if kernel and not hasattr(linear, kernel)]
+    return complaints + [
+        f"no linear kernel {kernel}" for kernel in kernels if kernel and kernel not in linear_kernels()
+    ]
+
+
+@cache
+def linear_kernels() -> frozenset[str]:
+    """Classes of the linear kernels, read from the source: importing them asks for a GPU."""
+    folder = Path(vllm.envs.__file__).parent / "model_executor" / "kernels" / "linear"
+    sources = "".join(path.read_text() for path in folder.rglob("*.py"))
+    return frozenset(re.findall(r"^class (\w+Kernel)\b", sources, re.MULTILINE))
 
 
 if __name__ == "__main__":
