@@ -1,0 +1,96 @@
+"""Every published host of the corpus is understood as its file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qwenlab.facts.inventory import build_inventory
+from qwenlab.facts.published import load_published
+from qwenlab.facts.summary import summarise
+from tests.facts.hosts import CORPUS, codes, corpus, corpus_path, expected
+
+KEYS = (
+    "parse", "usable_gpus", "gpu_count", "nvlink_pairs", "nvlink_all_to_all", "same_pcie_switch_groups",
+    "same_root_complex_groups", "same_numa_node_groups_by_label", "cross_socket_pairs", "numa_by_gpu", "nic_columns",
+)  # fmt: skip
+
+
+def test_the_corpus_is_whole() -> None:
+    assert len(CORPUS) == 60
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_summary(path: Path) -> None:
+    want = expected(path)
+    summary = summarise(build_inventory(load_published(path)))
+    assert {key: summary[key] for key in KEYS if key in want} == {key: want[key] for key in KEYS if key in want}
+
+
+@pytest.mark.parametrize("path", [path for path in CORPUS if "diagnosis" in expected(path)], ids=lambda path: path.stem)
+def test_diagnosis(path: Path) -> None:
+    assert expected(path)["diagnosis"] in codes(build_inventory(load_published(path)))
+
+
+def test_a_matrix_that_contradicts_itself_is_rejected_by_name() -> None:
+    inventory = corpus("22")
+    assert "rows GPU2, GPU3 have no column (columns GPU0-1)" in inventory.diagnoses[0].text
+    assert not inventory.pairs
+
+
+def test_mig_instances_keep_their_profiles_and_sizes() -> None:
+    (card,) = corpus("61").gpus
+    assert len(card.mig_instances) == expected(corpus_path("61"))["mig_devices"]
+    assert {item.profile for item in card.mig_instances} == {"1g.6gb"}
+    assert {item.memory_mib for item in card.mig_instances} == {5952}
+    assert all((item.uuid or "").startswith("MIG-") for item in card.mig_instances)
+
+
+def test_mixed_mig_profiles_are_listed_each_with_its_memory() -> None:
+    assert [item.memory_mib for item in corpus("62").gpus[0].mig_instances] == [11968, 5952]
+
+
+def test_the_card_that_failed_is_named_by_its_slot() -> None:
+    failed = [gpu for gpu in corpus("64").gpus if not gpu.usable]
+    assert [gpu.pci_bus_id for gpu in failed] == expected(corpus_path("64"))["failed"]
+    assert failed[0].xid == (119,)
+
+
+def test_a_lost_card_stays_in_the_inventory() -> None:
+    inventory = corpus("68")
+    lost = [gpu.pci_bus_id for gpu in inventory.gpus if not gpu.usable]
+    assert lost == expected(corpus_path("68"))["lost"]
+    assert len(inventory.gpus) == expected(corpus_path("68"))["gpu_count_lspci"]
+
+
+@pytest.mark.parametrize(
+    ("number", "field", "value"),
+    [
+        ("01", "driver.loaded", "560.35.03"),
+        ("31", "driver.loaded", "595.91.07"),
+        ("49", "os.pretty_name", "Linux (first-generation Threadripper)"),
+        ("55", "os.kernel", "7.0.0-28"),
+        ("73", "wsl2", True),
+        ("74", "os.kernel", "5.15.146.1"),
+    ],
+)
+def test_what_a_report_says_of_its_host(number: str, field: str, value: object) -> None:
+    found: Any = corpus(number)
+    for name in field.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        ("56", "display_on_card"),
+        ("71", "display_on_card"),
+        ("86", "unequal_power_limits"),
+        ("50", "driver_branch_capped"),
+    ],
+)
+def test_worth_knowing(number: str, code: str) -> None:
+    assert code in codes(corpus(number))

@@ -1,0 +1,142 @@
+"""The device table: whole, without contradictions, and found by every spelling in use."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from qwenlab import gpu_data
+from qwenlab.gpu_data import ModuleFlavour, Segment
+from tests.facts.hosts import CORPUS
+
+CARDS = gpu_data.table().cards
+
+
+def test_every_architecture_from_turing_on_is_covered_for_every_kind_of_owner() -> None:
+    covered = {(card.architecture, card.segment) for card in CARDS}
+    for architecture in ("Turing", "Ampere", "Ada Lovelace", "Blackwell"):
+        for segment in (Segment.CONSUMER, Segment.LAPTOP, Segment.WORKSTATION, Segment.DATACENTRE):
+            assert (architecture, segment) in covered
+    assert ("Hopper", Segment.DATACENTRE) in covered
+
+
+def test_an_id_belongs_to_one_card_of_the_family_around_it() -> None:
+    ids = [device_id for card in CARDS for device_id in card.pci_ids]
+    assert len(ids) == len(set(ids))
+    for card in CARDS:
+        for device_id in card.pci_ids:
+            family = gpu_data.family_of(device_id)
+            assert family is not None, (card.name, device_id)
+            assert family.compute_capability == card.compute_capability, (card.name, device_id)
+
+
+def test_ids_are_quoted_in_the_file() -> None:
+    """YAML reads 2204 as a number and would read 08e1 as one on another day."""
+    raw = yaml.safe_load(files("qwenlab").joinpath("data/gpus.yaml").read_text())
+    assert all(isinstance(value, str) for row in (*raw["cards"], *raw["families"].values()) for value in row["ids"])
+
+
+def test_families_do_not_overlap() -> None:
+    spans = sorted((low, high) for family in gpu_data.table().families for low, high in family.id_ranges)
+    assert all(before[1] < after[0] for before, after in pairwise(spans))
+
+
+def test_figures_are_plausible() -> None:
+    for card in CARDS:
+        assert card.bandwidth_gb_s > 0
+        assert card.source
+        if card.fp16_tflops and card.fp16_acc16_tflops:
+            assert card.fp16_acc16_tflops in (card.fp16_tflops, pytest.approx(2 * card.fp16_tflops, rel=0.01)), (
+                card.name
+            )
+        if card.fp8_tflops:
+            assert card.compute_capability is not None
+            assert card.compute_capability >= (8, 9), card.name
+        if card.fp4_tflops:
+            assert card.architecture == "Blackwell", card.name
+
+
+@pytest.mark.parametrize(
+    ("name", "device_id", "expected"),
+    [
+        ("NVIDIA GeForce RTX 3090", None, "NVIDIA GeForce RTX 3090"),
+        ("RTX3090", None, "NVIDIA GeForce RTX 3090"),
+        ("GeForce RTX 3090 Ti", None, "NVIDIA GeForce RTX 3090 Ti"),
+        ("NVIDIA RTX 6000 Ada Gene...", None, "NVIDIA RTX 6000 Ada Generation"),
+        ("NVIDIA H100 80GB HBM3", None, "NVIDIA H100 80GB HBM3"),
+        (None, "0x2204", "NVIDIA GeForce RTX 3090"),
+        (None, "10DE:2B85", "NVIDIA GeForce RTX 5090"),
+        (None, "0x220410DE", "NVIDIA GeForce RTX 3090"),
+        (None, 0x220410DE, "NVIDIA GeForce RTX 3090"),
+        ("Quadro RTX 8000", "1e30", "Quadro RTX 8000"),
+        ("NVIDIA A2", "25b6", "NVIDIA A2"),
+        ("some name", "2684", "NVIDIA GeForce RTX 4090"),
+    ],
+)
+def test_lookup(name: str | None, device_id: str | int | None, expected: str) -> None:
+    assert gpu_data.lookup(name=name, device_id=device_id).name == expected
+
+
+def test_an_unknown_card_is_an_error_that_names_it() -> None:
+    with pytest.raises(gpu_data.UnknownGpuError, match="RTX 9090"):
+        gpu_data.lookup(name="RTX 9090")
+    assert gpu_data.find(name="NVIDIA RTX PRO 6000 Blac...") is None  # three cards begin so
+
+
+@pytest.mark.parametrize(
+    ("device_id", "module", "last_branch"),
+    [
+        ("1b80", ModuleFlavour.PROPRIETARY, 580),
+        ("1db1", ModuleFlavour.PROPRIETARY, 580),
+        ("102d", ModuleFlavour.PROPRIETARY, 470),
+        ("1eb8", ModuleFlavour.EITHER, None),
+        ("2204", ModuleFlavour.EITHER, None),
+        ("2330", ModuleFlavour.EITHER, None),
+        ("2b85", ModuleFlavour.OPEN, None),
+        ("2901", ModuleFlavour.OPEN, None),
+        ("3182", ModuleFlavour.OPEN, None),
+    ],
+)
+def test_module_flavour_and_last_branch(device_id: str, module: ModuleFlavour, last_branch: int | None) -> None:
+    family = gpu_data.family_of(device_id)
+    assert family is not None
+    assert (family.module, family.last_driver_branch) == (module, last_branch)
+
+
+@pytest.mark.parametrize(
+    ("name", "lanes", "both_ways_gb_s"),
+    [
+        ("RTX 3090", 4, 112.5),
+        ("RTX 2080 Ti", 2, 100),
+        ("A100-SXM4-80GB", 12, 600),
+        ("H200", 18, 900),
+        ("B200", 18, 1800),
+    ],
+)
+def test_nvlink_rates_are_those_of_the_data_sheets(name: str, lanes: int, both_ways_gb_s: float) -> None:
+    link = gpu_data.lookup(name=name).nvlink
+    assert link is not None
+    assert (link.lanes, 2 * link.lanes * link.lane_gb_s) == (lanes, both_ways_gb_s)
+
+
+def test_consumer_cards_of_today_get_no_peer_access_from_the_official_driver() -> None:
+    assert not gpu_data.lookup(name="RTX 5090").p2p_by_driver
+    assert gpu_data.lookup(name="NVIDIA RTX PRO 6000 Blackwell Workstation Edition").p2p_by_driver
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_the_table_agrees_with_published_hosts(path: Path) -> None:
+    for row in yaml.safe_load(path.read_text())["gpus"]:
+        spec = gpu_data.find(name=row["name"]) if row["name"] else None
+        capability = row.get("compute_cap") or row.get("compute_cap_spec")
+        memory = row.get("vram_mib") or row.get("vram_mib_spec")
+        if spec is None:
+            assert not row["name"] or "not shown" in row["name"]
+            continue
+        assert spec.compute_capability is not None
+        assert capability in (None, "{}.{}".format(*spec.compute_capability))
+        assert memory is None or any(abs(memory / 1024 - size) / size < 0.07 for size in spec.memory_gib)
