@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lock": ("qwenlab.engine.lock", "resolve the engine locks anew (for maintainers)"),
     "memory": ("qwenlab.planner.memory.cli", "blocks, tokens and GiB of a KV pool for a given configuration"),
     "patches": ("qwenlab.patches.cli", "list, check and explain the patches that vLLM is built with, port them to another"),
+    "plan": ("qwenlab.plan_cli", "what would run on a host with these cards, and why: text, JSON or a page"),
     "probe": ("qwenlab.facts.cli", "tell what this machine or a recorded one is: cards, links, driver, faults"),
     "settings": ("qwenlab.settings.document", "print, write or check the table of settings"),
 }
