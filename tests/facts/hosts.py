@@ -61,9 +61,11 @@ def gather_simulated(path: Path, name: str, fault: Fault | None = None, module: 
     return run_script(root)
 
 
-def run_script(root: SimRoot) -> Recording:
-    """Gather a simulated machine again."""
+def run_script(root: SimRoot, without: tuple[str, ...] = ()) -> Recording:
+    """Gather a simulated machine again, as a host that lacks the commands in `without`."""
     script = gather.script()
+    for command in without:
+        script = script.replace(f"command -v {command})", "false)")
     for folder in ("/sys/", "/proc/"):
         script = script.replace(folder, f"{root.path}{folder}")
     done = subprocess.run(["sh"], input=script, env=root.environment(), capture_output=True, text=True, timeout=60)
