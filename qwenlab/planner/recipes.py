@@ -61,25 +61,32 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe("dflash", 7, "fp8", "FLASHINFER", 0.99, "ExTV/dual-gpus-vllm: drafter on Triton", "TRITON_ATTN", oldest=ADA),
 )
 
-# How much slower an 8-bit or 16-bit checkpoint may be before a 4-bit one is chosen (setting qwen_quality).
-FORMAT_WEIGHT: dict[str, dict[str, float]] = {
-    "speed": {},
-    "balanced": {"int4": 0.88, "nvfp4": 0.90, "fp8": 0.98, "w8a16": 0.98},
-    "fidelity": {"int4": 0.0, "nvfp4": 0.0, "fp8": 0.98, "w8a16": 0.98},
-}
+# What a unit of KL divergence from BF16 costs in the score, by setting qwen_quality: at 4.5 a 4-bit checkpoint (0.0287)
+# must be an eighth faster than BF16, an 8-bit one (0.003) hardly at all.
+KLD_PRICE = {"speed": 0.0, "balanced": 4.5, "fidelity": 4.5}
+FIDELITY_KLD = 0.01  # `fidelity` leaves out what diverges more
+USUAL_KLD = {"int4": 0.0287, "nvfp4": 0.0177}  # of formats whose checkpoint is not on the catalogue's panel
+PREPARED = 0.97  # a checkpoint that the host has to requantise first must be worth the hour
 
 
-# Data-centre silicon has no published run with 4-bit weights unpacked by Marlin, and its 8-bit units are measured:
-# what the model promises for the former is not taken at its word.
+# Data-centre silicon has no published run with weights unpacked by Marlin, or NVFP4 emulated on Hopper, while its 8-bit
+# units are measured: what the model promises for the former is not taken at its word.
 UNPROVEN = 0.7
-_UNPROVEN_FOUR_BIT = {"int4": (HOPPER, (12, 0)), "nvfp4": (HOPPER, BLACKWELL)}  # unproven from, until
+_UNPROVEN = {"marlin": (HOPPER, (12, 0)), "nvfp4": (HOPPER, BLACKWELL)}  # kernels: from, until
 
 
 def format_weight(spec: CheckpointSpec, cards: tuple[Card, ...], quality: str) -> float:
-    """Weight of a checkpoint's format in the score on these cards; 0 leaves it out."""
-    weight = next((weight for start, weight in FORMAT_WEIGHT[quality].items() if spec.format.startswith(start)), 1.0)
-    for start, (since, until) in _UNPROVEN_FOUR_BIT.items():
-        if spec.format.startswith(start) and any(since <= card.compute_capability < until for card in cards):
+    """Weight of a checkpoint in the score on these cards, by how near to BF16 it is; 0 leaves it out."""
+    kld = spec.kld
+    if kld is None:
+        kld = next((usual for start, usual in USUAL_KLD.items() if spec.format.startswith(start)), 0.0)
+    if quality == "fidelity" and kld > FIDELITY_KLD:
+        return 0.0
+    weight = 1 / (1 + KLD_PRICE[quality] * kld)
+    if spec.format.endswith("prepared"):
+        weight *= PREPARED
+    for start, (since, until) in _UNPROVEN.items():
+        if spec.kernels.startswith(start) and any(since <= card.compute_capability < until for card in cards):
             weight *= UNPROVEN
     return weight
 
