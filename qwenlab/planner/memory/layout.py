@@ -180,7 +180,7 @@ def _structure(config: KvConfig) -> _Structure:
         # Pages of one pool are equal: whole multiples grow in tokens, others are padded.
         if largest % page == 0:
             block *= largest // page
-        if largest % drafter_page == 0:
+        if largest % drafter_page == 0 and dtype.drafter_block is None:
             drafter_block *= largest // drafter_page
         page = largest
     counts = {Kind.ATTENTION: model.attention_layers, Kind.GDN: model.gdn_layers}

@@ -12,6 +12,10 @@ import yaml
 from qwenlab.planner.memory.config import KvConfig
 from qwenlab.planner.memory.layout import GIB, layout_of
 from qwenlab.planner.memory.pool import KvPool, longest_context, pool_of
+from qwenlab.planner.memory.reserve import graphs_gib, reserve_rules, workspace_gib
+from qwenlab.planner.memory.weights import weights_per_stage
+from qwenlab.planner.plan import Speculation
+from qwenlab.planner.shape import Card, EngineShape
 
 DRAFTER = "dflash2"
 
@@ -97,3 +101,52 @@ def published(section: str) -> tuple[Published, ...]:
     """The rows of one section: exact, misses, refusals or longest."""
     text = files("qwenlab.data").joinpath("published_pools.yaml").read_text(encoding="utf-8")
     return tuple(_row(entry) for entry in yaml.safe_load(text)[section])
+
+
+@dataclass(frozen=True)
+class MemoryLine:
+    """One published memory figure of a running engine beside ours, GiB on one card; `at_most` marks an upper bound."""
+
+    source: str
+    vllm: str
+    published: float
+    ours: float
+    at_most: bool = False
+
+
+@cache
+def memory_lines(section: str) -> tuple[MemoryLine, ...]:
+    """`loads` (weights on a card) or `rests` (what a card holds beside weights and KV pool)."""
+    text = files("qwenlab.data").joinpath("published_memory.yaml").read_text(encoding="utf-8")
+    return tuple(_line(entry) for entry in yaml.safe_load(text)[section])
+
+
+def _line(entry: dict[str, Any]) -> MemoryLine:
+    shape, stage = _shape(entry), entry.get("stage", 0)
+    if "weights" in entry:
+        return MemoryLine(entry["source"], shape.vllm, entry["weights"], weights_per_stage(shape)[stage])
+    ours = workspace_gib(shape, stage) + (graphs_gib(shape, stage) if entry.get("graphs") else 0.0)
+    if not entry.get("held_back", True):
+        ours -= reserve_rules(shape.vllm).held_back
+    return MemoryLine(entry["source"], shape.vllm, entry["rest"], ours, entry.get("at_most", False))
+
+
+def _shape(entry: dict[str, Any]) -> EngineShape:
+    partition = tuple(entry["partition"]) if "partition" in entry else None
+    tp, pp = entry.get("tp", 1), len(partition) if partition else 1
+    card = Card("published", 0, "published", tuple(entry["cc"]), 0.0, 0.0, 0.0, 0.0, None, None, 0.0)
+    method = entry.get("spec")
+    return EngineShape(
+        checkpoint=entry.get("checkpoint", "int4-autoround"),
+        cards=(card,) * (tp * pp),
+        vllm=entry.get("vllm", "0.30.0"),
+        drafter=entry.get("drafter", "dflash2-w4a16") if method == "dflash" else None,
+        speculation=Speculation(method=method, tokens=entry["k"]) if method else None,
+        tp=tp,
+        pp=pp,
+        partition=partition,
+        max_num_seqs=entry.get("seats", 4),
+        max_num_batched_tokens=entry.get("batched_tokens", 2048),
+        vision=entry.get("vision", False),
+        embedding_shared=not entry.get("stock", False),
+    )

@@ -1,19 +1,17 @@
 """What a card holds beside weights and KV pool: CUDA context, activations, graphs, and the room left free.
 
-Coefficients are per vLLM span and were fitted on published memory lines; docs/memory.md shows each against its source.
+The parts are physical, their coefficients fitted on published memory lines; docs/memory.md shows each line beside ours.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from packaging.version import Version
 
 from qwenlab.planner.catalogue import GIB, checkpoints
 from qwenlab.planner.shape import Card, EngineShape
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -22,28 +20,60 @@ class ReserveRules:
 
     Attributes:
         since: first version.
-        context: CUDA context, kernels' modules, allocator rounding: "non-torch memory" of vLLM's log.
-        collectives: NCCL buffers and the all-reduce workspace of a card with tensor-parallel peers.
+        context: CUDA context, kernels' modules, allocator rounding ("non-torch memory" in vLLM's log).
+        data_centre_context: more of it on compute capability 9.x and 10.x, FlashInfer's workspaces among it.
+        collectives: NCCL buffers and all-reduce workspace of a card with tensor-parallel peers.
         stage_link: buffers between pipeline stages.
-        activation_bytes: per batched token, divided by tensor parallelism, at the peak of the profile run.
-        speculation: verify buffers, draft logits and states' workspace on the card that holds the drafter.
-        graph_base, graph_per_query: captured graphs: fixed, and per query token of a full verify step of one seat.
+        activation_bytes: per batched token at the peak of a step, divided by tensor parallelism.
+        logit_bytes: per row and vocabulary entry: 16-bit logits and their fp32 copy.
+        held_back: memory that the profiling of this span counted twice and never gave to the pool.
+        mtp: GDN workspace of a verify step, which profiling does not see; divided by tensor parallelism.
+        vision: activations of the vision tower on the first stage (two 4-megapixel images: 326 MiB, dual-gpus-vllm).
+        graphs, graphs_per_seat: captured graphs without speculation; seats count up to 512.
+        mtp_graphs_per_token: more of them per draft token, divided by tensor parallelism.
+        dflash_graphs_fixed, dflash_graphs_shared, dflash_graphs_per_token: with a block drafter of seven tokens: on
+            every card, divided by tensor parallelism, and per further token.
     """
 
     since: str
     context: float
+    data_centre_context: float
     collectives: float
     stage_link: float
     activation_bytes: int
-    speculation: float
-    graph_base: float
-    graph_per_query: float
+    logit_bytes: int
+    held_back: float
+    mtp: float
+    vision: float
+    graphs: float
+    graphs_per_seat: float
+    mtp_graphs_per_token: float
+    dflash_graphs_fixed: float
+    dflash_graphs_shared: float
+    dflash_graphs_per_token: float
 
 
-_TABLE = (
-    ReserveRules("0.27", 0.42, 0.40, 0.10, 300 * 1024, 0.45, 0.12, 0.17),
-    ReserveRules("0.29", 0.42, 0.40, 0.10, 300 * 1024, 0.45, 0.12, 0.17),
+_BASE = ReserveRules(
+    since="0.25",
+    context=0.42,
+    data_centre_context=0.60,
+    collectives=0.45,
+    stage_link=0.10,
+    activation_bytes=240 * 1024,
+    logit_bytes=6,
+    held_back=0.0,
+    mtp=0.45,
+    vision=0.35,
+    graphs=0.10,
+    graphs_per_seat=0.0012,
+    mtp_graphs_per_token=0.17,
+    dflash_graphs_fixed=0.35,
+    dflash_graphs_shared=1.10,
+    dflash_graphs_per_token=0.05,
 )
+_TABLE = (_BASE, replace(_BASE, since="0.27", held_back=0.90), replace(_BASE, since="0.29"))
+TRAINED_TOKENS = 7
+CAPTURED_SEATS = 512
 
 # Free room under which boxes died at the first real batch: between 396 and 436 MiB at eight seats on 24 GB
 # (HyperQwen docs/gotchas.md 35); a 250K-token prefill grew a card by up to 264 MiB (ExTV/dual-gpus-vllm).
@@ -56,33 +86,43 @@ DISPLAY_MARGIN_GIB = 0.35
 def reserve_rules(version: str) -> ReserveRules:
     """The coefficients for a vLLM version."""
     wanted = Version(version)
-    return [rules for rules in _TABLE if Version(rules.since) <= wanted][-1]
+    return next((rules for rules in reversed(_TABLE) if Version(rules.since) <= wanted), _BASE)
 
 
 def workspace_gib(shape: EngineShape, stage: int) -> float:
-    """GiB of context, collectives, activations and logits on one card of a stage."""
+    """GiB of context, collectives, activations and logits on one card of a stage; the larger where cards differ."""
     rules = reserve_rules(shape.vllm)
-    model = checkpoints()[shape.checkpoint].geometry
-    size = rules.context
+    size = rules.context + rules.held_back
+    cards = shape.cards[stage * shape.tp : (stage + 1) * shape.tp]
+    if any(card.compute_capability[0] in (9, 10) for card in cards):
+        size += rules.data_centre_context
     if shape.tp > 1:
         size += rules.collectives
     if shape.pp > 1:
         size += rules.stage_link
+    if shape.vision and stage == 0:
+        size += rules.vision
     size += shape.max_num_batched_tokens * rules.activation_bytes / shape.tp / GIB
     if stage == shape.pp - 1:
-        tokens = shape.speculation.tokens if shape.speculation else 0
-        rows = shape.max_num_seqs * (1 + tokens)
-        size += rows * model.vocab_size * 6 / GIB  # 16-bit logits and their fp32 copy
-        if tokens:
-            size += rules.speculation
+        speculation = shape.speculation
+        rows = min(shape.max_num_seqs * (1 + (speculation.tokens if speculation else 0)), shape.max_num_batched_tokens)
+        size += rows * checkpoints()[shape.checkpoint].geometry.vocab_size * rules.logit_bytes / GIB
+        if speculation and speculation.method == "mtp":
+            size += rules.mtp / shape.tp
     return size
 
 
 def graphs_gib(shape: EngineShape, stage: int) -> float:
-    """GiB of captured CUDA graphs on one card of a stage."""
+    """GiB of captured CUDA graphs on one card of a stage; the drafter's are on the last."""
     rules = reserve_rules(shape.vllm)
-    tokens = shape.speculation.tokens if shape.speculation and stage == shape.pp - 1 else 0
-    return rules.graph_base + rules.graph_per_query * tokens
+    size = rules.graphs + rules.graphs_per_seat * min(shape.max_num_seqs, CAPTURED_SEATS)
+    speculation = shape.speculation
+    if speculation is None or stage != shape.pp - 1:
+        return size
+    if speculation.method == "mtp":
+        return size + rules.mtp_graphs_per_token * speculation.tokens / shape.tp
+    further = rules.dflash_graphs_per_token * max(0, speculation.tokens - TRAINED_TOKENS)
+    return rules.dflash_graphs_fixed + (rules.dflash_graphs_shared + further) / shape.tp
 
 
 def margin_gib(card: Card) -> float:

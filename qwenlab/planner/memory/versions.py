@@ -44,11 +44,23 @@ _OLDEST = PoolRules(
     checkpoint_state=False,
     large_head_pages=False,
 )
-_CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
-    ("0.28", {"packs_window": True}),
-    ("0.29", {"reserves_null_block": True, "large_head_pages": True}),
-    ("0.30", {"drafter_takes_target_block": True}),
-    ("0.33", {"checkpoint_state": True}),
+_CHANGES: tuple[tuple[str, dict[str, bool], str], ...] = (
+    ("0.28", {"packs_window": True}, "a drafter's int4 KV is stored packed; before, in the bytes of int8"),
+    (
+        "0.29",
+        {"reserves_null_block": True, "large_head_pages": True},
+        "one block more than a request needs must be there (null block); 128-token pages on compute capability 10.x",
+    ),
+    (
+        "0.30",
+        {"drafter_takes_target_block": True},
+        "a drafter's block starts from the target's where its kernels allow (64 tokens on FlashInfer); before, from 16",
+    ),
+    (
+        "0.33",
+        {"checkpoint_state": True},
+        "FlashInfer's GDN prefill with prefix caching: one state more per request, blocks in multiples of 64",
+    ),
 )
 _TABLE = tuple(
     accumulate(_CHANGES, lambda rules, change: replace(rules, since=change[0], **change[1]), initial=_OLDEST)
@@ -67,3 +79,10 @@ def pool_rules(version: str) -> PoolRules:
     if not known:
         raise MemoryModelError(f"the block rules of vLLM {version} are not known; {_TABLE[0].since} is the oldest")
     return known[-1]
+
+
+def history() -> list[tuple[str, str]]:
+    """What changed from which release on, for the documentation."""
+    return [(_OLDEST.since, "the oldest rules that logged pools confirm")] + [
+        (since, text) for since, _, text in _CHANGES
+    ]
