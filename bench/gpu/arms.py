@@ -13,17 +13,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from qwenlab.host_inventory import HostInventory
+from qwenlab.planner import plan
 from qwenlab.planner.catalogue import checkpoints
 from qwenlab.planner.geometry import drafters, models
 from qwenlab.planner.memory import GIB, pool
 from qwenlab.planner.plan import Speculation
 from qwenlab.planner.shape import Card, EngineShape
 from qwenlab.rehearsal.dummy_model import drafter_config, target_config, write
+from qwenlab.settings import load
 
 MODEL = "qwen3.8-27b"
 # Data-sheet figures of the card under test (NVIDIA H200 SXM: 4.8 TB/s, 989 TFLOP/s dense bf16, 1979 dense FP8).
 H200 = Card("GPU-0", 0, "NVIDIA H200", (9, 0), 139.8, 0.0, 4800, 989, 1979, 1979, 64)
-BURSTS = [
+BURSTS: list[dict[str, Any]] = [
     {"label": "first", "concurrency": 1, "prompt_tokens": 128, "output_tokens": 16},
     {"label": "prefill-16k", "concurrency": 1, "prompt_tokens": 16_384, "output_tokens": 1, "seed": 1},
     {"label": "prefill-16k", "concurrency": 1, "prompt_tokens": 16_384, "output_tokens": 1, "seed": 2},
@@ -132,6 +135,52 @@ def memory(models_dir: Path) -> list[dict[str, Any]]:
     return arms
 
 
+def planned(models_dir: Path, inventory: HostInventory, card: int) -> list[dict[str, Any]]:
+    """What qwenlab plans for one card, as it emits it: only dummy weights and a fixed acceptance are added.
+
+    Dummy checkpoints are written where the plan looks for its own.
+    """
+    arms = []
+    for workload in ("chat", "batch", "long"):
+        settings = load(
+            {
+                "qwen_workload": workload,
+                "qwen_cards": [str(card)],
+                "qwen_nvlink_multicast": False,
+                "qwen_served_model_names": ["q"],
+            }
+        )
+        host = plan(inventory, settings)
+        for engine in host.engines:
+            write(Path(engine.args["model"]), target_config(models()[MODEL], engine.checkpoint.format))
+            args = dict(engine.args) | {"load-format": "dummy"}
+            if engine.drafter and engine.speculation:
+                drafter = drafter_config(drafters()["dflash2"], models()[MODEL], engine.drafter.format)
+                write(Path(args["speculative-config"]["model"]), drafter)
+            if engine.speculation:
+                args["speculative-config"] = args["speculative-config"] | SYNTHETIC
+            arms.append(
+                {
+                    "name": f"plan-{workload}",
+                    "group": "plan",
+                    "what": "serve",
+                    "release": "patched",
+                    "cards": 1,
+                    "named_cards": [card],
+                    "model": args.pop("model"),
+                    "args": args,
+                    "env": engine.env,
+                    "bursts": [b for b in BURSTS if b["concurrency"] <= engine.max_num_seqs or b["label"] == "c64"],
+                    "predicted": {
+                        "kv_tokens": engine.kv.tokens if engine.kv else None,
+                        "speed": engine.predicted.model_dump() if engine.predicted else None,
+                        "memory": [rank.model_dump() for rank in engine.memory],
+                    },
+                }
+            )
+    return arms
+
+
 GROUPS = {"smoke": smoke, "memory": memory}
 
 
@@ -150,9 +199,14 @@ def main() -> None:
     options.add_argument("--group", default=",".join(GROUPS))
     options.add_argument("--models", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--inventory", type=Path, help="`probe --json` of the machine: adds what qwenlab plans for it")
+    options.add_argument("--card", type=int, default=0, help="the card that the plans are for")
     given = options.parse_args()
     write_models(given.models)
-    arms = [arm for name in given.group.split(",") for arm in GROUPS[name](given.models)]
+    arms = [arm for name in filter(None, given.group.split(",")) for arm in GROUPS[name](given.models)]
+    if given.inventory:
+        inventory = HostInventory.model_validate(json.loads(given.inventory.read_text())["inventory"])
+        arms += planned(given.models, inventory, given.card)
     given.out.write_text(json.dumps(arms, indent=1) + "\n")
     print(f"{len(arms)} arms in {given.out}")
 

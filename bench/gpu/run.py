@@ -1,6 +1,6 @@
 """Run arms on real cards and write one JSON report.
 
-usage: PYTHON bench/gpu/run.py --arms FILE --out DIR [--deadline-s N] [--cards K] [--only NAME,...]
+usage: PYTHON bench/gpu/run.py --arms FILE --out DIR --release NAME=PYTHON ... [--deadline-s N] [--cards K]
 
 An arm (made by bench/gpu/arms.py from qwenlab's own plans) is one configuration of vLLM. `what` is `pool` (start only
 until the KV pool's size is printed) or `serve` (start, measure the bursts, record greedy token ids). Arms that name
@@ -49,11 +49,13 @@ class Report:
                 print("   ", json.dumps(figures), flush=True)
 
 
-def run_arm(arm: dict[str, Any], cards: list[int], port: int, out: Path, deadline: float) -> dict[str, Any]:
+def run_arm(
+    arm: dict[str, Any], python: Path, cards: list[int], port: int, out: Path, deadline: float
+) -> dict[str, Any]:
     """Start one arm on `cards`, do what it asks, end it; never raises for the engine's failure."""
     began = time.monotonic()
-    env = {**arm["env"], "CUDA_VISIBLE_DEVICES": ",".join(map(str, cards)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    server = Server(Path(sys.executable), Start(arm["name"], arm["model"], arm["args"], env, port), out)
+    env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, cards)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **arm["env"]}
+    server = Server(python, Start(arm["name"], arm["model"], arm["args"], env, port), out)
     result: dict[str, Any] = {
         "name": arm["name"],
         "cards": cards,
@@ -99,12 +101,12 @@ class Cards:
         self._free, self._changed = [gib] * count, threading.Condition()
         self._gib = gib
 
-    def take(self, count: int, gib: float) -> list[int]:
-        """Wait for `gib` on each of `count` cards, the emptiest first; `gib` of None or more than a card means all."""
+    def take(self, count: int, gib: float, named: list[int] | None = None) -> list[int]:
+        """Wait for `gib` on each of `count` cards, the `named` ones or the emptiest; more than a card has means all."""
         need = min(gib, self._gib)
         with self._changed:
             while True:
-                order = sorted(range(len(self._free)), key=lambda card: -self._free[card])[:count]
+                order = named or sorted(range(len(self._free)), key=lambda card: -self._free[card])[:count]
                 if len(order) == count and all(self._free[card] >= need for card in order):
                     for card in order:
                         self._free[card] -= need
@@ -119,11 +121,13 @@ class Cards:
             self._changed.notify_all()
 
 
-def schedule(arms: list[dict[str, Any]], cards: Cards, out: Path, end: float, report: Report) -> None:
+def schedule(
+    arms: list[dict[str, Any]], releases: dict[str, Path], cards: Cards, out: Path, end: float, report: Report
+) -> None:
     """Run every arm in order, as many at once as the cards' memory allows."""
     threads = []
     for number, arm in enumerate(arms):
-        got = cards.take(arm["cards"], arm.get("need_gib", 1e9))
+        got = cards.take(arm["cards"], arm.get("need_gib", 1e9), arm.get("named_cards"))
         if time.monotonic() > end - arm.get("least_s", 60):
             report.add({"name": arm["name"], "state": "not run: no time left", "predicted": arm.get("predicted")})
             cards.give_back(got, arm.get("need_gib", 1e9))
@@ -131,7 +135,7 @@ def schedule(arms: list[dict[str, Any]], cards: Cards, out: Path, end: float, re
 
         def work(arm: dict[str, Any] = arm, got: list[int] = got, port: int = FIRST_PORT + 20 * number) -> None:
             try:
-                report.add(run_arm(arm, got, port, out, end))
+                report.add(run_arm(arm, releases[arm.get("release", "stock")], got, port, out, end))
             finally:
                 cards.give_back(got, arm.get("need_gib", 1e9))
 
@@ -146,6 +150,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--arms", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--release", action="append", required=True, metavar="NAME=PYTHON")
     options.add_argument("--cards", type=int, default=1)
     options.add_argument("--deadline-s", type=float, default=3600)
     options.add_argument("--card-gib", type=float, default=134, help="memory of a card that arms may share")
@@ -156,7 +161,8 @@ def main() -> int:
     arms = [arm for arm in json.loads(given.arms.read_text()) if not chosen or chosen & {arm["name"], arm["group"]}]
     given.out.mkdir(parents=True, exist_ok=True)
     report = Report(given.out / "report.json")
-    schedule(arms, Cards(given.cards, given.card_gib), given.out, end, report)
+    releases = {name: Path(python) for name, python in (item.split("=", 1) for item in given.release)}
+    schedule(arms, releases, Cards(given.cards, given.card_gib), given.out, end, report)
     return 0 if all(result["state"] == "ok" for result in report.results) else 1
 
 
