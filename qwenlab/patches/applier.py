@@ -42,7 +42,7 @@ class PatchRefused(Exception):
 
 @dataclass(frozen=True)
 class Hunk:
-    """One replacement: `old` (context and removed lines) at 1-based line `start` becomes `new`; lines keep their ends."""
+    """One replacement: `old` (context and removed lines) at line `start` (from 1) becomes `new`; lines keep ends."""
 
     start: int
     old: tuple[str, ...]

@@ -22,7 +22,7 @@ HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
 GDN_K_HEADS, GDN_V_HEADS, GDN_DIM, CONV = 2, 4, 64, 4
 DRAFT_LAYERS, TAPS, GROUP, RANK = 2, 4, 64, 16
 TARGET_LAYER_IDS = (1, 3, 5)
-SPOKEN = 12
+SPOKEN = 6
 FULL = 4  # every fourth layer is full attention
 
 Weights = dict[str, torch.Tensor]
@@ -192,7 +192,7 @@ def target_weights() -> Weights:
         weights.update(norms(draw, at, mean=0.0))
     weights["model.language_model.norm.weight"] = draw(HIDDEN)
     head = torch.zeros(VOCAB, HIDDEN)
-    head[100 : 100 + SPOKEN] = draw(SPOKEN, HIDDEN, std=0.5)
+    head[40 : 40 + SPOKEN] = draw(SPOKEN, HIDDEN, std=0.5)
     weights["lm_head.weight"] = head
     weights["mtp.fc.weight"] = draw(HIDDEN, 2 * HIDDEN)
     weights.update(attention(draw, "mtp.layers.0", gated=True))

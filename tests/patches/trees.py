@@ -43,11 +43,18 @@ def copy_tree(version: str, folder: Path) -> Path:
     The metadata says "+cpu": by it vLLM decides for its CPU platform.
     """
     source = environment(version).tree
-    shutil.copytree(source / "vllm", folder / "vllm", copy_function=os.link, symlinks=True)
+    shutil.copytree(source / "vllm", folder / "vllm", copy_function=_link, symlinks=True)
     info = folder / f"vllm-{version}+cpu.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
     return folder
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # the cache lies on another file system
+        shutil.copy2(source, target)
 
 
 def stock(version: str, folder: Path) -> Tree:

@@ -1,0 +1,106 @@
+"""Triton kernels, run by Triton's interpreter."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from probes.registry import Surroundings, probe
+
+QUERIES, STEPS, BLOCK = 8, 7, 16
+
+
+def drafter_inputs(version: str, lengths: list[int], launch: Any = None) -> tuple[dict[str, torch.Tensor], list[int]]:
+    """Run `prepare_dflash_inputs` for requests of these lengths.
+
+    Returns:
+        Its outputs, and the block constant of every kernel launch.
+    """
+    from vllm.v1.worker.gpu.spec_decode.dflash import speculator
+
+    count, total = len(lengths), sum(lengths)
+    width = count * QUERIES + total + 64
+    starts = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
+    positions = torch.cat([torch.arange(length) for length in lengths]).to(torch.int64)
+    buffers: Any = SimpleNamespace(
+        input_ids=torch.zeros(width, dtype=torch.int32),
+        positions=torch.zeros(width, dtype=torch.int64),
+        is_padding=torch.zeros(width, dtype=torch.bool),
+        query_start_loc=torch.zeros(count + 1, dtype=torch.int32),
+        seq_lens=torch.zeros(count, dtype=torch.int32),
+    )
+    batch: Any = SimpleNamespace(
+        num_reqs=count,
+        num_scheduled_tokens=np.array(lengths),
+        positions=positions,
+        query_start_loc=starts,
+        idx_mapping=torch.arange(count, dtype=torch.int32),
+    )
+    outputs = {
+        "query_slot_mapping": torch.zeros(width, dtype=torch.int64),
+        "context_positions": torch.zeros(width, dtype=torch.int64),
+        "context_slot_mapping": torch.zeros(width, dtype=torch.int64),
+        "sample_indices": torch.zeros(count * STEPS, dtype=torch.int64),
+        "sample_pos": torch.zeros(count * STEPS, dtype=torch.int64),
+        "sample_idx_mapping": torch.zeros(count * STEPS, dtype=torch.int32),
+        "temperature": torch.zeros(count),
+        "seeds": torch.zeros(count, dtype=torch.int64),
+    }
+    blocks: list[int] = []
+    kernel = speculator._prepare_dflash_inputs_kernel
+
+    class Recorder:
+        def __getitem__(self, grid: Any) -> Any:
+            def run(*arguments: Any, **named: Any) -> None:
+                blocks.append(named["BLOCK_SIZE"])
+                if launch is not None:
+                    launch(kernel, grid, arguments, named)
+
+            return run
+
+    with mock.patch.object(speculator, "_prepare_dflash_inputs_kernel", Recorder()):
+        speculator.prepare_dflash_inputs(
+            buffers,
+            **outputs,
+            input_batch=batch,
+            num_sampled=torch.ones(count, dtype=torch.int32),
+            num_rejected=torch.zeros(count, dtype=torch.int32),
+            last_sampled=torch.arange(count, dtype=torch.int64) + 5,
+            next_prefill_tokens=torch.zeros(count, dtype=torch.int32),
+            input_temperature=torch.ones(count),
+            input_seeds=torch.arange(count, dtype=torch.int64),
+            block_table=torch.arange(count * 64, dtype=torch.int32).view(count, 64),
+            block_size=BLOCK,
+            cp_rank=0,
+            cp_size=1,
+            cp_interleave=1,
+            parallel_drafting_token_id=7,
+            num_query_per_req=QUERIES,
+            num_speculative_steps=STEPS,
+            max_num_reqs=count,
+            max_num_tokens=width,
+            max_model_len=1024,
+        )
+    return {**outputs, **vars(buffers)}, blocks
+
+
+@probe("dflash-fixed-block")
+def the_drafter_s_kernel_has_one_block_constant(s: Surroundings) -> None:
+    lengths = (1, 8, 9, 40, 100, 250, 600)
+    constants = {length: drafter_inputs(s.version, [length])[1][0] for length in lengths}
+    assert len(set(constants.values())) == 1, f"request length to block constant: {constants}"
+
+    def as_is(kernel: Any, grid: Any, arguments: Any, named: Any) -> None:
+        kernel[grid](*arguments, **named)
+
+    def with_16(kernel: Any, grid: Any, arguments: Any, named: Any) -> None:
+        blocks = -(-(max(9, 3) + QUERIES) // 16)
+        kernel[(grid[0], blocks)](*arguments, **{**named, "BLOCK_SIZE": 16})
+
+    one, _ = drafter_inputs(s.version, [9, 3], as_is)
+    other, _ = drafter_inputs(s.version, [9, 3], with_16)
+    for name, value in one.items():
+        assert torch.equal(value, other[name]), f"{name} depends on the block constant"
