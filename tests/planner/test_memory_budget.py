@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwenlab.planner.memory import MemoryModelError, budget, config_of, kv_layout, largest, pool, weights_per_rank
+from qwenlab.planner.memory import (
+    MemoryModelError,
+    budget,
+    config_of,
+    gdn_prefill_backend,
+    kv_layout,
+    largest,
+    pool,
+    weights_per_rank,
+)
 from qwenlab.planner.memory.pool import longest_context
 from qwenlab.planner.memory.published import MemoryLine, memory_lines
 from qwenlab.planner.memory.reserve import MARGIN_GIB
@@ -234,6 +243,25 @@ def test_hopper_and_blackwell_keep_one_state_more_from_0_33_on() -> None:
     assert {blocks for key, blocks in states.items() if key[0] == "0.32.0"} == {6}
     triton = replace(base, cards=(card(79.0, (9, 0)),), gdn_prefill_backend="triton")
     assert kv_layout(triton).state_blocks_per_request == 6
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "version", "backend"),
+    [
+        (((8, 9), (12, 0)), "0.33.0", "triton"),
+        (((8, 6), (9, 0)), "0.33.0", "triton"),
+        (((8, 6), (8, 9)), "0.33.0", None),
+        (((9, 0), (12, 0)), "0.33.0", None),
+        (((8, 9), (12, 0)), "0.32.0", None),
+    ],
+)
+def test_cards_that_would_choose_gdn_prefill_differently_are_given_triton(
+    capabilities: tuple[tuple[int, int], ...], version: str, backend: str | None
+) -> None:
+    mixed = replace(shape(23.54, 23.54), vllm=version, cards=tuple(card(23.54, one) for one in capabilities))
+    assert gdn_prefill_backend(mixed) == backend
+    if backend == "triton":
+        assert kv_layout(mixed).state_blocks_per_request == 6
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,7 +1,7 @@
 """The memory model: KV blocks and pools exactly as vLLM plans them, weights per rank, and whether a shape fits."""
 
 from qwenlab.planner.memory.budget import Budget, RankBudget, budget
-from qwenlab.planner.memory.config import KvConfig, config_of
+from qwenlab.planner.memory.config import KvConfig, config_of, gdn_prefill_backend
 from qwenlab.planner.memory.errors import MemoryModelError
 from qwenlab.planner.memory.largest import Largest, largest
 from qwenlab.planner.memory.layout import GIB, Kind, KvGroup, KvLayout, kv_layout, layout_of, tensor_parallel_fits
@@ -21,6 +21,7 @@ __all__ = [
     "RankBudget",
     "budget",
     "config_of",
+    "gdn_prefill_backend",
     "kv_layout",
     "largest",
     "layout_of",

@@ -64,6 +64,19 @@ def gdn_prefill_is_flashinfer(capabilities: tuple[ComputeCapability, ...], reque
     return bool(capabilities) and all(c == (9, 0) or c[0] in (10, 12) for c in capabilities)
 
 
+def gdn_prefill_backend(shape: EngineShape) -> str | None:
+    """The `--gdn-prefill-backend` that a shape has to pass; None where vLLM's own choice is the same on every card.
+
+    Each worker chooses by its own card. From 0.33 on the choice changes the recurrent state's blocks, so cards that
+    choose differently would cut the pool differently: tensor-parallel ranks then stop with "The KV cache specs for the
+    same layer are different across workers", pipeline stages fall into many small groups.
+    """
+    if shape.gdn_prefill_backend is not None:
+        return shape.gdn_prefill_backend
+    choices = {gdn_prefill_is_flashinfer((card.compute_capability,), None) for card in shape.cards}
+    return "triton" if len(choices) > 1 and pool_rules(shape.vllm).checkpoint_state else None
+
+
 def layers_per_stage(shape: EngineShape, layers: int) -> tuple[int, ...]:
     """The shape's partition, or vLLM's even split (the last stages but one take the remainder)."""
     if shape.partition is not None:
@@ -111,7 +124,7 @@ def config_of(shape: EngineShape) -> KvConfig:
         drafter_backend=shape.drafter_attention_backend,
         gdn_flashinfer=(
             pool_rules(shape.vllm).checkpoint_state
-            and gdn_prefill_is_flashinfer(capabilities, shape.gdn_prefill_backend)
+            and gdn_prefill_is_flashinfer(capabilities, gdn_prefill_backend(shape))
         ),
         capability=min(capabilities, default=(8, 6)),
         max_model_len=shape.max_model_len,

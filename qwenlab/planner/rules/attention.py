@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qwenlab.planner.memory import gdn_prefill_backend
 from qwenlab.planner.plan import Evidence
 from qwenlab.planner.rules.context import ADA, AMPERE, Context
 from qwenlab.planner.rules.model import Effect, Rule, Topic, always
@@ -16,6 +17,11 @@ def _kv(context: Context) -> Effect:
 
 def _state(context: Context) -> Effect:
     return Effect(args={"mamba-ssm-cache-dtype": context.shape.ssm_dtype}, says={"dtype": context.shape.ssm_dtype})
+
+
+def _gdn_prefill(context: Context) -> Effect:
+    backend = gdn_prefill_backend(context.shape)
+    return Effect(args={"gdn-prefill-backend": backend}, says={"backend": backend})
 
 
 def _half_state(context: Context) -> bool:
@@ -142,14 +148,13 @@ RULES = (
     Rule(
         id="gdn-prefill-backend",
         topic=Topic.ATTENTION,
-        when="the plan fixes the GDN prefill backend",
-        applies=lambda c: c.shape.gdn_prefill_backend is not None,
-        then=lambda c: Effect(
-            args={"gdn-prefill-backend": c.shape.gdn_prefill_backend}, says={"backend": c.shape.gdn_prefill_backend}
-        ),
+        when="the plan fixes the GDN prefill backend, or the cards would choose differently (0.33 and above)",
+        applies=lambda c: gdn_prefill_backend(c.shape) is not None,
+        then=_gdn_prefill,
         because="{backend} for GDN prefill on every rank: FlashInfer's kernel keeps one more recurrent state per "
-        "request and wants blocks of 64 tokens, so the pool depends on it",
-        source="vLLM 0.33.0 qwen_gdn_linear_attn.py _resolve_gdn_prefill_backend",
+        "request and wants blocks of 64 tokens, and ranks that cut the pool differently do not start together",
+        source="vLLM 0.33.0 qwen_gdn_linear_attn.py _resolve_gdn_prefill_backend, kv_cache_planning.py "
+        "get_global_kv_cache_groups",
         evidence=Evidence.DERIVED,
         sets=("gdn-prefill-backend",),
     ),
