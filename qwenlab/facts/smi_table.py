@@ -30,6 +30,7 @@ _MIG_ROW = re.compile(
     r"^\|\s*(?P<gpu>[0-9]{1,3})\s+(?P<gi>[0-9]{1,3})\s+(?P<ci>[0-9]{1,3})\s+(?P<dev>[0-9]{1,3})\s*\|"
     r"\s*[0-9]+MiB\s*/\s*(?P<total>[0-9]+)MiB"
 )
+_ROWS = 3  # a card's rows, two before MIG was known
 _BORDER = re.compile(r"^\+[-=+]+\+\s*$")
 _LIST_CARD = re.compile(r"^GPU (?P<index>[0-9]{1,3}): (?P<name>.*?) \(UUID: (?P<uuid>GPU-[0-9A-Fa-f-]+)\)")
 _LIST_MIG = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+[0-9]+: \(UUID: (?P<uuid>MIG-[0-9A-Za-z/-]+)\)")
@@ -96,19 +97,46 @@ def parse_list(text: str) -> Reading:
 def _cards(lines: list[str]) -> tuple[list[CardReading], list[str]]:
     cards: list[CardReading] = []
     damage: list[str] = []
-    for position, line in enumerate(lines):
-        if "MIG devices:" in line or "Processes:" in line:
-            break
-        match = _CARD.match(line)
-        if not match:
-            if _CARD_START.match(line):
-                damage.append(f"unreadable card row {line.strip()[:60]!r}")
-            continue
-        following = lines[position + 1 : position + 4]
-        cards.append(_card(match, following, damage))
-    if not any(_BORDER.match(line) for line in lines[-3:]) and not any("Processes:" in line for line in lines):
-        damage.append("the table has no closing border")
+    for block in _blocks(lines, damage):
+        match = _CARD.match(block[0]) if block else None
+        if match:
+            cards.append(_card(match, block[1:], damage))
+        else:
+            damage.append(
+                f"a card's row is missing or unreadable: {block[0].strip()[:60]!r}" if block else "an empty row"
+            )
+        damage += [f"two cards in one row: {line[:60]!r}" for line in block[1:] if _CARD_START.match(line)]
+        if len(block) > _ROWS:
+            damage.append(f"{len(block)} rows in one card's place: a border or a card is missing")
+    if not cards:
+        damage.append("the table lists no card")
     return cards, damage
+
+
+def _blocks(lines: list[str], damage: list[str]) -> list[list[str]]:
+    """The rows between two borders, one card each: after the heading's "=" line, up to the table's end."""
+    start = next((i for i, line in enumerate(lines) if line.startswith("|==")), None)
+    if start is None:
+        damage.append("the table has no heading")
+        start = -1
+    blocks: list[list[str]] = [[]]
+    for line in lines[start + 1 :]:
+        if "MIG devices:" in line or "Processes:" in line:
+            if len(blocks) > 1 and not blocks[-1]:
+                blocks.pop()  # made by the next box's upper border
+            break
+        if not line.startswith(("|", "+")):
+            break
+        if _BORDER.match(line):
+            blocks.append([])
+        elif line.startswith("|"):
+            blocks[-1].append(line)
+        else:
+            damage.append(f"a broken border {line[:40]!r}")
+    if blocks[-1]:
+        damage.append("the table has no closing border")
+        return blocks
+    return blocks[:-1]
 
 
 def _card(match: re.Match[str], following: list[str], damage: list[str]) -> CardReading:
