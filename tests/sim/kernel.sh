@@ -33,14 +33,19 @@ boot() {
         mknod -m 666 /dev/dxg c 10 125 2>/dev/null || true
         return
     fi
+    if [ -e "$etc/secure-boot" ]; then
+        mount -t tmpfs -o mode=755 firmware /sys/firmware
+        mkdir -p /sys/firmware/efi/efivars
+        printf '\006\000\000\000\001' >/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
+    fi
     if [ -f "$etc/boot-module" ]; then
         # shellcheck disable=SC2046  # two words
         load $(cat "$etc/boot-module")
-    elif "$(dirname "$0")/modprobe" --at-boot nvidia 2>/dev/null; then
-        :
     elif [ -f "$etc/nouveau" ] && ! blacklisted nouveau; then
         mkdir -p /sys/module/nouveau
         bind nouveau
+    else
+        /usr/lib/qwen-sim/modprobe --quiet nvidia || true
     fi
 }
 

@@ -47,6 +47,22 @@ WantedBy=sysinit.target
 """
 
 
+# A container may not read the kernel's log; this is what its own kernel would have said.
+DMESG = "#!/bin/sh\ncat /etc/qwen-sim/kmsg /run/qwen-sim/kmsg 2>/dev/null\nexit 0\n"
+# Packages may bring modprobe later, and replace it: the diversion holds either way.
+DIVERT = (
+    "for place in /usr/sbin/modprobe /sbin/modprobe; do"
+    " dpkg-query -S $place >/dev/null 2>&1 || continue;"
+    " dpkg-divert --quiet --local --rename --divert $place.kmod --add $place;"
+    " ln -sfn /usr/lib/qwen-sim/modprobe $place; break; done"
+)
+UNDIVERT = (
+    "for place in /usr/sbin/modprobe /sbin/modprobe; do"
+    " dpkg-divert --list $place | grep -q . || continue;"
+    " rm -f $place; dpkg-divert --quiet --local --rename --remove $place; done;"
+)
+
+
 class LabHost(Protocol):
     """The part of a lab host (tests/lab/host.py) that is used here."""
 
@@ -63,15 +79,25 @@ class SimulatedGpus:
     def __init__(self, host: LabHost) -> None:
         self.host = host
 
-    def install(self, inventory: SimHost, driver: Literal["loaded"] | None = "loaded", *, nouveau: bool = True) -> None:
+    def install(
+        self,
+        inventory: SimHost,
+        driver: Literal["loaded"] | None = "loaded",
+        *,
+        nouveau: bool = True,
+        secure_boot: bool = False,
+    ) -> None:
         """Put the machine's cards on the host, now and at every boot; replaces what was installed before.
 
         With `driver="loaded"` the driver of the inventory works as if installed long ago. With None the host is bare;
-        `nouveau` then holds the cards until something blacklists it.
+        `nouveau` then holds the cards until something blacklists it. With `secure_boot` the firmware says that it is on
+        and no NVIDIA module that packages bring can be loaded, since its key is not enrolled.
         """
         self.remove()
         with tempfile.TemporaryDirectory() as scratch:
-            _write_host_tree(Path(scratch), inventory, driver == "loaded", nouveau)
+            _write_host_tree(
+                Path(scratch), inventory, driver == "loaded", {"nouveau": nouveau, "secure-boot": secure_boot}
+            )
             archive = io.BytesIO()
             with tarfile.open(fileobj=archive, mode="w") as tar:
                 for name in ("etc", "usr"):  # not ".": it would give / the mode of a temporary directory
@@ -80,18 +106,18 @@ class SimulatedGpus:
         if driver == "loaded":
             self._put_driver(inventory)
         self.host.ssh_run(
-            "tar -x -C / -f /tmp/qwen-sim.tar --keep-directory-symlink && rm /tmp/qwen-sim.tar"
+            f"{DIVERT}; tar -x -C / -f /tmp/qwen-sim.tar --keep-directory-symlink && rm /tmp/qwen-sim.tar"
             " && systemctl daemon-reload && systemctl enable --quiet --now qwen-sim-hardware.service"
         )
 
     def remove(self) -> None:
         """Take cards and driver away again."""
         self.host.ssh_run(
-            "systemctl disable --quiet --now qwen-sim-hardware.service 2>/dev/null;"
-            " umount -q /proc/driver /sys/module /run/qwen-sim/real-modules /sys/bus/pci/drivers"
+            f"{UNDIVERT} systemctl disable --quiet --now qwen-sim-hardware.service 2>/dev/null;"
+            " umount -q /sys/firmware /proc/driver /sys/module /run/qwen-sim/real-modules /sys/bus/pci/drivers"
             " /sys/bus/pci/devices /proc/version /proc/sys/kernel/osrelease 2>/dev/null;"
             f" rm -rf /etc/qwen-sim /usr/lib/qwen-sim /run/qwen-sim /usr/lib/wsl {LIBRARIES}/libnvidia-ml.so*"
-            " /usr/bin/nvidia-smi /dev/nvidia* /dev/dxg",
+            " /usr/local/bin/dmesg /usr/bin/nvidia-smi /dev/nvidia* /dev/dxg",
             check=False,
         )
 
@@ -103,6 +129,10 @@ class SimulatedGpus:
             f"mv /etc/qwen-sim/faults.new /etc/qwen-sim/faults; mkdir -p {HIDDEN};"
             f" for file in {source}/libnvidia-ml.so*; do test ! -e $file || mv $file {target}/; done; ldconfig"
         )
+
+    def kernel_log(self, *lines: str) -> None:
+        """What `dmesg` shows from now on, beside what the simulated kernel itself logs (e.g. Xid lines)."""
+        self.host.put("".join(f"{line}\n" for line in lines).encode(), "/etc/qwen-sim/kmsg")
 
     def load_module(self, version: str, flavour: Literal["open", "proprietary"] = "open") -> None:
         """Replace the loaded kernel module, as a reboot after a half-done upgrade does."""
@@ -122,7 +152,7 @@ class SimulatedGpus:
         self.host.ssh_run(f"ln -sfn {library} {folder}/libnvidia-ml.so.1 && ldconfig")
 
 
-def _write_host_tree(root: Path, inventory: SimHost, loaded: bool, nouveau: bool) -> None:
+def _write_host_tree(root: Path, inventory: SimHost, loaded: bool, marks: dict[str, bool]) -> None:
     etc = root / "etc/qwen-sim"
     etc.mkdir(parents=True)
     (etc / "inventory").write_text(compile_inventory(inventory))
@@ -133,8 +163,9 @@ def _write_host_tree(root: Path, inventory: SimHost, loaded: bool, nouveau: bool
         write_module(etc / "tree" / flavour, inventory, Module("@VERSION@", flavour))
     if loaded:
         (etc / "boot-module").write_text(f"{inventory.driver} {inventory.module}\n")
-    if nouveau:
-        (etc / "nouveau").touch()
+    for name, wanted in marks.items():
+        if wanted:
+            (etc / name).touch()
     if inventory.wsl2:
         release = "6.6.87.2-microsoft-standard-WSL2"
         for name, text in (("proc/version", f"Linux version {release} (gcc)"), ("proc/sys/kernel/osrelease", release)):
@@ -143,9 +174,16 @@ def _write_host_tree(root: Path, inventory: SimHost, loaded: bool, nouveau: bool
             place.write_text(f"{text}\n")
     library = root / "usr/lib/qwen-sim"
     library.mkdir(parents=True)
-    kernel = library / "kernel"
-    kernel.write_bytes((Path(__file__).parent / "kernel.sh").read_bytes())
-    kernel.chmod(0o755)
+    (library / "real").mkdir()
+    (library / "real/modprobe").symlink_to("/bin/kmod")
+    for name in ("kernel", "modprobe"):
+        place = library / name
+        place.write_bytes((Path(__file__).parent / f"{name}.sh").read_bytes())
+        place.chmod(0o755)
+    dmesg = root / "usr/local/bin/dmesg"
+    dmesg.parent.mkdir(parents=True)
+    dmesg.write_text(DMESG)
+    dmesg.chmod(0o755)
     unit = root / "etc/systemd/system/qwen-sim-hardware.service"
     unit.parent.mkdir(parents=True)
     unit.write_text(UNIT)
