@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "patches": ("qwenlab.patches.cli", "list, check and explain the patches that vLLM is built with, port them to another"),
     "plan": ("qwenlab.plan_cli", "what would run on a host with these cards, and why: text, JSON or a page"),
     "probe": ("qwenlab.facts.cli", "tell what this machine or a recorded one is: cards, links, driver, faults"),
+    "rules": ("qwenlab.planner.rules.document", "print, write or check the table of planning rules"),
     "settings": ("qwenlab.settings.document", "print, write or check the table of settings"),
 }
 

@@ -114,7 +114,7 @@ def _legend() -> Text:
 
 
 def _reasons(engine: EnginePlan) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = Table(box=None, pad_edge=False, show_header=False, expand=True)
     table.add_column(ratio=2, overflow="fold", style="cyan")
     table.add_column(ratio=5)
     for reason in engine.reasons:

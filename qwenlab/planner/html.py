@@ -18,7 +18,8 @@ from qwenlab.planner.topology import card_name, form, headline, link_word, model
 TEMPLATE = "plan.html.j2"
 ENGINE_COLOURS = ("#3f6fb5", "#4b9a5f", "#c07f2d", "#8c64b0", "#b5544d", "#3d9aa1", "#8a7a3a", "#6a6f78")
 IDLE_COLOUR = "#c9ced4"
-WIDTH, HEIGHT, CARD_WIDTH, CARD_HEIGHT = 820, 380, 168, 58
+WIDTH, CARD_WIDTH, CARD_HEIGHT = 860, 172, 58
+HEIGHTS = ((2, 120), (8, 380), (16, 860))  # up to so many cards, so high a drawing
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def page(plan: HostPlan, inventory: HostInventory) -> str:
         boxes=boxes,
         lines=_lines(boxes, inventory),
         width=WIDTH,
-        height=HEIGHT,
+        height=_height(len(boxes)),
         card_width=CARD_WIDTH,
         card_height=CARD_HEIGHT,
         parts=(*PARTS, FREE),
@@ -94,13 +95,18 @@ def _boxes(plan: HostPlan, inventory: HostInventory) -> tuple[Box, ...]:
     return tuple(boxes)
 
 
+def _height(cards: int) -> int:
+    return next((height for most, height in HEIGHTS if cards <= most), HEIGHTS[-1][1])
+
+
 def _position(place: int, count: int) -> tuple[float, float]:
+    width, height = WIDTH, _height(count)
     if count == 1:
-        return WIDTH / 2, HEIGHT / 2
+        return width / 2, height / 2
     angle = pi + 2 * pi * place / count
     return (
-        round(WIDTH / 2 + (WIDTH - CARD_WIDTH - 20) / 2 * cos(angle), 1),
-        round(HEIGHT / 2 + (HEIGHT - CARD_HEIGHT - 20) / 2 * sin(angle), 1),
+        round(width / 2 + (width - CARD_WIDTH - 20) / 2 * cos(angle), 1),
+        round(height / 2 + (height - CARD_HEIGHT - 20) / 2 * sin(angle), 1),
     )
 
 

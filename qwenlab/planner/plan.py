@@ -83,7 +83,7 @@ class Reason(_Value):
     text: str
     source: str
     evidence: Evidence
-    sets: tuple[str, ...] = Field(default=(), description="argument and variable names that this reason accounts for")
+    sets: tuple[str, ...] = Field(default=(), description="arguments, `option.key` of JSON options, variables, patches")
 
 
 class Rejected(_Value):

@@ -89,9 +89,15 @@ def speed_words(engine: EnginePlan) -> str:
 
 
 def value_of(engine: EnginePlan, name: str) -> object:
-    """The value that an argument or variable has in an engine (per process where only processes have it)."""
+    """The value that an argument or variable has in an engine (per process where only processes have it).
+
+    `option.key` is a key of a JSON option.
+    """
     if name in engine.args:
         return engine.args[name]
+    option, _, key = name.partition(".")
+    if key and isinstance(engine.args.get(option), dict):
+        return engine.args[option].get(key, "")
     if name in engine.env:
         return engine.env[name]
     own = [f"process {p.node_rank}: {p.env[name]}" for p in engine.processes if name in p.env]

@@ -111,8 +111,13 @@ def test_variables_of_the_libraries_below_vllm_are_documented_ones(version: str)
 def test_every_argument_variable_and_patch_has_a_reason_with_a_source(version: str) -> None:
     for name, engine, _ in cases(version, EVERY_NTH):
         accounted = {item for reason in engine.reasons for item in reason.sets}
+        named = {
+            full
+            for option, value in engine.args.items()
+            for full in ([f"{option}.{key}" for key in value] if isinstance(value, dict) else [option])
+        }
         per_node = {item for process in engine.processes for item in process.env}
-        assert {*engine.args, *engine.env, *engine.patches, *per_node} <= accounted, name
+        assert {*named, *engine.env, *engine.patches, *per_node} <= accounted, name
         assert all(reason.text and reason.source for reason in engine.reasons), name
 
 

@@ -50,9 +50,14 @@ class Effect:
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """Names that the effect accounts for: arguments, variables, patches."""
+        """Names that the effect accounts for: arguments (`option.key` in a JSON option), variables, patches."""
+        names = [
+            full
+            for name, value in self.args.items()
+            for full in ([f"{name}.{key}" for key in value] if isinstance(value, Mapping) else [name])
+        ]
         per_node = {name: None for node in self.nodes for name in node}
-        return (*self.args, *self.env, *per_node, *self.patches)
+        return (*names, *self.env, *per_node, *self.patches)
 
 
 NOTHING = Effect()

@@ -14,7 +14,11 @@ MASTER_PORT = 29_500  # torch's customary rendezvous port; each engine of a host
 def _visible(context: Context) -> Effect:
     uuids = ",".join(card.uuid for card in context.cards)
     per_node = tuple({"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in node)} for node in context.nodes)
-    return Effect(env={"CUDA_VISIBLE_DEVICES": uuids}, nodes=per_node, says={"count": len(context.cards)})
+    return Effect(env={"CUDA_VISIBLE_DEVICES": uuids}, nodes=per_node, says={"cards": _counted(len(context.cards))})
+
+
+def _counted(cards: int) -> str:
+    return "one card" if cards == 1 else f"{cards} cards"
 
 
 def _tensor(context: Context) -> Effect:
