@@ -64,8 +64,8 @@ RULES = (
         when="always",
         applies=always,
         then=_visible,
-        because="the {count} card(s) are named by UUID in rank order: an index changes when a card is added or fails, "
-        "and names the wrong card after that",
+        because="{cards} by UUID in rank order: an index changes when a card is added or fails, and then names the "
+        "wrong card",
         source="syv-ai/HyperQwen docs/gotchas.md 53; noonghunna/club-3090 (pinning by UUID); vLLM 0.33.0 "
         "platforms/cuda.py device_control_id_to_physical_device_id",
         evidence=Evidence.FIELD_REPORT,
