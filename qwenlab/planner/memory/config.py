@@ -54,6 +54,14 @@ class KvConfig:
     block_size: int | None = None
 
 
+def changed(config: KvConfig, **fields: object) -> KvConfig:
+    """`dataclasses.replace` without its field loop: planning asks for thousands of variants."""
+    copy = object.__new__(KvConfig)
+    copy.__dict__.update(config.__dict__)
+    copy.__dict__.update(fields)
+    return copy
+
+
 def gdn_prefill_is_flashinfer(capabilities: tuple[ComputeCapability, ...], requested: str | None) -> bool:
     """Whether vLLM's `auto` picks FlashInfer for GDN prefill on every card (CUDA 13 runtime).
 

@@ -6,13 +6,13 @@ Derived from vLLM's platforms/interface.py (block size), v1/core/kv_cache_utils.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from math import gcd, lcm
 
 from qwenlab.planner.geometry import DrafterGeometry, ModelGeometry, drafters, models
-from qwenlab.planner.memory.config import KvConfig, config_of
+from qwenlab.planner.memory.config import KvConfig, changed, config_of
 from qwenlab.planner.memory.errors import MemoryModelError, UnknownName
 from qwenlab.planner.memory.kv_dtypes import KV_DTYPES, KvDtype, state_bytes
 from qwenlab.planner.memory.versions import PoolRules, pool_rules
@@ -45,12 +45,23 @@ class KvGroup:
         layers: how many there are in the whole model.
         block_size: tokens per block; a recurrent state covers any number of tokens.
         blocks_per_request: blocks that one request of the full length holds.
+        short_blocks: blocks that a request holds which ends within its first block.
     """
 
     kind: Kind
     layers: int
     block_size: int
     blocks_per_request: int
+    short_blocks: int
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that one request of `tokens` tokens holds while it decodes."""
+        if tokens <= self.block_size:
+            return self.short_blocks
+        if self.kind is Kind.GDN:
+            return self.blocks_per_request
+        windowed = self.kind is Kind.SLIDING_WINDOW  # a window may start within a block
+        return min(self.blocks_per_request, -(-tokens // self.block_size) + windowed)
 
 
 @dataclass(frozen=True)
@@ -95,12 +106,7 @@ class KvLayout:
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that one request of `tokens` tokens holds while it decodes (at most `blocks_per_request`)."""
-        return sum(
-            min(group.blocks_per_request, -(-tokens // group.block_size) + (group.kind is Kind.SLIDING_WINDOW))
-            if group.kind is not Kind.GDN
-            else group.blocks_per_request
-            for group in self.groups
-        )
+        return sum(group.blocks_for(tokens) for group in self.groups)
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ def layout_of(config: KvConfig, stage: int = 0) -> KvLayout:
     chosen = own
     if config.block_size is None and own.drafter_block < own.block_size:
         # A drafter block that divides the target's is scaled up to it: far fewer, fuller blocks per request.
-        aligned = _structure(_key(replace(config, block_size=_round_up(own.block_size, own.drafter_block))))
+        aligned = _structure(_key(changed(config, block_size=_round_up(own.block_size, own.drafter_block))))
         if _bytes_per_request(aligned, config) < _bytes_per_request(own, config):
             chosen = aligned
     if not 0 <= stage < len(chosen.slots):
@@ -152,7 +158,7 @@ def _round_up(value: int, multiple: int) -> int:
 
 
 def _key(config: KvConfig) -> KvConfig:
-    return replace(config, max_model_len=0, max_num_batched_tokens=0, async_scheduling=True, in_flight_capped=True)
+    return changed(config, max_model_len=0, max_num_batched_tokens=0, async_scheduling=True, in_flight_capped=True)
 
 
 @lru_cache(maxsize=16_384)
@@ -341,8 +347,10 @@ def _groups(structure: _Structure, config: KvConfig) -> tuple[KvGroup, ...]:
         Kind.GDN: structure.block_size,
         Kind.SLIDING_WINDOW: structure.drafter_block,
     }
+    # Within the first block no state has been checkpointed for the prefix cache yet.
+    short = {Kind.ATTENTION: 1, Kind.GDN: 1 + config.draft_tokens, Kind.SLIDING_WINDOW: 1}
     return tuple(
-        KvGroup(kind, len(range(i, layers, number)), blocks[kind], per_request[kind])
+        KvGroup(kind, len(range(i, layers, number)), blocks[kind], per_request[kind], short[kind])
         for kind, number, layers in structure.counts
         for i in range(number)
     )

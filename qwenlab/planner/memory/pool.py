@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from qwenlab.planner.memory.config import KvConfig, config_of
+from qwenlab.planner.memory.config import KvConfig, changed, config_of
 from qwenlab.planner.memory.errors import MemoryModelError
-from qwenlab.planner.memory.layout import GIB, KvLayout, layout_of
+from qwenlab.planner.memory.layout import GIB, Kind, KvLayout, layout_of
 from qwenlab.planner.memory.versions import pool_rules
 from qwenlab.planner.shape import EngineShape
 
@@ -96,16 +96,32 @@ def longest_context(config: KvConfig, blocks: int) -> int:
     The block size is the one that the configuration has at its own length.
     """
     layout = layout_of(config)
-    fixed = layout.blocks_to_boot - layout.blocks_per_request
+    reserved = layout.blocks_to_boot - layout.blocks_per_request
+    attention = [group.blocks_per_request for group in layout.groups if group.kind is Kind.ATTENTION]
+    others = layout.blocks_per_request - sum(attention)
+    longest = max(0, (blocks - reserved - others) // len(attention)) * layout.block_size
+    if longest >= config.max_model_len:
+        return config.max_model_len
+    if config.drafter is None or (
+        longest and _blocks_at(config, layout, longest) == _with_full_window(layout, longest)
+    ):
+        return longest
+    # The drafter's window is not yet full at such a length: what it holds still depends on it.
     low, high = 0, config.max_model_len
     while low < high:
         middle = (low + high + 1) // 2
-        if _blocks_at(config, layout.block_size, middle) + fixed <= blocks:
+        if _blocks_at(config, layout, middle) + reserved <= blocks:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _blocks_at(config: KvConfig, block_size: int, length: int) -> int:
-    return layout_of(replace(config, max_model_len=length, block_size=block_size)).blocks_per_request
+def _blocks_at(config: KvConfig, layout: KvLayout, length: int) -> int:
+    return layout_of(changed(config, max_model_len=length, block_size=layout.block_size)).blocks_per_request
+
+
+def _with_full_window(layout: KvLayout, length: int) -> int:
+    """Blocks that a request of `length` tokens would hold if its window were as full as at the layout's own length."""
+    blocks = -(-length // layout.block_size)
+    return sum(blocks if group.kind is Kind.ATTENTION else group.blocks_per_request for group in layout.groups)

@@ -20,32 +20,49 @@ def weights_per_rank(shape: EngineShape) -> list[float]:
     return [gib for _ in range(shape.dp) for gib in per_stage for _ in range(shape.tp)]
 
 
-@lru_cache(maxsize=65_536)
 def weights_per_stage(shape: EngineShape) -> tuple[float, ...]:
     """GiB of weights on one card of each pipeline stage."""
-    spec = checkpoints()[shape.checkpoint]
+    return _weights(
+        shape.checkpoint,
+        shape.drafter,
+        shape.speculation.method if shape.speculation else None,
+        layers_per_stage(shape, checkpoints()[shape.checkpoint].geometry.layers),
+        shape.tp,
+        shape.vision,
+        shape.embedding_shared,
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _weights(
+    checkpoint: str,
+    drafter: str | None,
+    method: str | None,
+    stages: tuple[int, ...],
+    tp: int,
+    vision: bool,
+    embedding_shared: bool,
+) -> tuple[float, ...]:
+    spec = checkpoints()[checkpoint]
     model, gib = spec.geometry, spec.gib
-    stages = layers_per_stage(shape, model.layers)
-    method = shape.speculation.method if shape.speculation else None
     sizes = []
     first = 0
     for stage, layers in enumerate(stages):
-        held = range(first, first + layers)
-        attention = sum(model.is_full_attention(layer) for layer in held)
+        attention = sum(model.is_full_attention(layer) for layer in range(first, first + layers))
         size = attention * gib["attention_layer"] + (layers - attention) * gib["gdn_layer"]
         is_last = stage == len(stages) - 1
         # A stage after the first keeps a copy of the embedding in stock vLLM; with the patch only where a drafter
         # on the last stage reads it.
-        if stage == 0 or not shape.embedding_shared or (is_last and method is not None):
+        if stage == 0 or not embedding_shared or (is_last and method is not None):
             size += gib["embedding"]
-        if stage == 0 and shape.vision:
+        if stage == 0 and vision:
             size += gib["vision"]
         if is_last:
             size += gib["lm_head"]
             if method == "mtp":
                 size += gib["mtp"]
-            if method == "dflash" and shape.drafter is not None:
-                size += drafter_checkpoints()[shape.drafter].gib
-        sizes.append(size / shape.tp + BUFFERS_GIB)
+            if method == "dflash" and drafter is not None:
+                size += drafter_checkpoints()[drafter].gib
+        sizes.append(size / tp + BUFFERS_GIB)
         first += layers
     return tuple(sizes)
