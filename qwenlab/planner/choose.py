@@ -179,8 +179,9 @@ class Search:
                     taken.append(footprint)
                     used |= footprint.mask
             best = self.evaluations[group[0]].best
-            if len(taken) == wanted and best is not None and best.score * wanted > found[0]:
-                found = (best.score * wanted, tuple(taken))
+            more = wanted - 1 if self.demand.additive else OTHERS * (wanted - 1)
+            if len(taken) == wanted and best is not None and best.score * (1 + more) > found[0]:
+                found = (best.score * (1 + more), tuple(taken))
         return found
 
 

@@ -26,6 +26,7 @@ SPECULATION_PAYS = 8
 PIPELINE_BATCHED_TOKENS = 1024  # 2,048 gave no speed and 4,096 ran out of memory (ExTV/dual-gpus-vllm)
 BATCHED_TOKENS = 2048  # larger chunks cost pool (HyperQwen docs/gotchas.md 7 and 43)
 LARGE_BATCHED_TOKENS = 8192  # vLLM's own default on data-centre cards
+FEW_SEATS = 8  # where room for the logits of all seats would leave no pool
 PROBE_TOKENS = 1024  # a short request: what is left of a seat when the recurrent states are paid
 
 
@@ -247,6 +248,9 @@ def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) 
     """The run with its memory: a candidate, or how far it got."""
     shape = shape_of(run.spec, run.recipe, place, run.split, demand, knobs)
     length = _window(shape)
+    if length < _needed(demand) and shape.max_num_seqs > FEW_SEATS:
+        shape = replace(shape, max_num_seqs=FEW_SEATS)
+        length = _window(shape)
     if length < _needed(demand):
         return _TooSmall(shape, length)
     window = demand.context if demand.context_required else length
