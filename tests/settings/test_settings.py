@@ -1,0 +1,160 @@
+"""Settings: what is refused, with which words; what the documents say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qwenlab.settings import Settings, SettingsError, document, load
+from qwenlab.settings.document import GROUP_DATA, MARKDOWN, default_of, group_data, markdown
+from qwenlab.settings.model import GROUPS
+from qwenlab.settings.origin import group_file, inventory_argument, places
+
+CPU = {"qwen_engine": "cpu", "qwen_cpu_checkpoint": "lab/tiny", "qwen_cpu_revision": "a" * 40}
+
+
+def refused(data: dict[str, Any], where: dict[str, str] | None = None) -> list[str]:
+    """The problems that `data` has, as lines."""
+    with pytest.raises(SettingsError) as caught:
+        load(data, where)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_no_setting_at_all_is_a_valid_host() -> None:
+    assert load({}).engine == "cuda"
+
+
+def test_other_keys_are_not_ours() -> None:
+    assert load({"ssh_user": "admin", "_sudo": True}) == load({})
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"qwen_prot": 8000}, ["qwen_prot (group_data/gpus.py): no such setting", "did you mean qwen_port?"]),
+        ({"qwen_xyzzyx": 1}, ["qwen_xyzzyx", "docs/settings.md"]),
+        ({"qwen_port": "8000"}, ["qwen_port", "valid integer"]),
+        ({"qwen_port": 70000}, ["qwen_port", "less than or equal to 65535"]),
+        ({"qwen_offline": 1}, ["qwen_offline", "valid boolean"]),
+        ({"qwen_served_model_names": []}, ["qwen_served_model_names", "at least 1 item"]),
+        ({"qwen_user": "Qwen!"}, ["qwen_user", "match pattern"]),
+        ({"qwen_bind": "everywhere"}, ["qwen_bind", "'everywhere' is not an IP address"]),
+        ({"qwen_bind": "0.0.0.0"}, ["would answer anybody", "qwen_api_key_file"]),
+        ({"qwen_api_key": "12345678", "qwen_api_key_file": "key"}, ["both set", "keep one"]),
+        ({"qwen_hub_token": "t", "qwen_hub_token_file": "t"}, ["both set", "keep one"]),
+        ({"qwen_vllm": "0.31.0"}, ["'0.31.0' is not pinned", "0.33.0, 0.32.0"]),
+        ({**CPU, "qwen_vllm": "0.33.0"}, ["'0.33.0' is not pinned", "'cpu'", "0.32.0"]),
+        ({"qwen_python": "3.10"}, ["qwen_python = '3.10'", "3.11"]),
+        ({"qwen_offline": True}, ["qwen_offline is on", "qwen_wheel_directory"]),
+        ({"qwen_engine": "cpu"}, ["qwen_cpu_checkpoint", "qwen_cpu_revision"]),
+        ({**CPU, "qwen_cpu_revision": "main"}, ["qwen_cpu_revision", "match pattern"]),
+        ({"qwen_extra_ca_certificates": ["a/ca.pem", "b/ca.pem"]}, ["two certificates are named ca"]),
+        ({"qwen_model_directory": "models"}, ["qwen_model_directory", "match pattern"]),
+    ],
+)
+def test_wrong_settings_are_refused_with_key_place_and_what_is_allowed(data: dict[str, Any], words: list[str]) -> None:
+    text = "\n".join(refused(data, dict.fromkeys(data, "group_data/gpus.py")))
+    assert all(word in text for word in words), text
+    assert "group_data/gpus.py" in text
+
+
+def test_every_fault_is_told_at_once() -> None:
+    assert len(refused({"qwen_prot": 1, "qwen_bind": "x", "qwen_keep_releases": -1})) == 3
+
+
+def test_a_secret_is_not_repeated_in_its_refusal() -> None:
+    assert "short" not in "".join(refused({"qwen_api_key": "short"}))
+
+
+@pytest.mark.parametrize(
+    ("data", "address"),
+    [
+        ({}, "127.0.0.1"),
+        ({"qwen_api_key": "12345678"}, "0.0.0.0"),
+        ({"qwen_api_key_file": "key"}, "0.0.0.0"),
+        ({"qwen_api_key": "12345678", "qwen_bind": "10.0.0.5"}, "10.0.0.5"),
+        ({"qwen_bind": "::1"}, "::1"),
+    ],
+)
+def test_without_a_key_only_loopback_is_served(data: dict[str, Any], address: str) -> None:
+    assert load(data).bind_address == address
+
+
+@pytest.mark.parametrize(
+    ("data", "sources", "indexes"),
+    [
+        ({}, (), ("https://pypi.org/simple",)),
+        (CPU, ("https://download.pytorch.org/whl/cpu/torch/",), ("https://pypi.org/simple",)),
+        ({**CPU, "qwen_find_links": []}, (), ("https://pypi.org/simple",)),
+        ({**CPU, "qwen_wheel_directory": "/w", "qwen_offline": True}, ("/w",), ()),
+        ({"qwen_extra_index_urls": ["https://a/b"]}, (), ("https://a/b", "https://pypi.org/simple")),
+    ],
+)
+def test_where_wheels_come_from(data: dict[str, Any], sources: tuple[str, ...], indexes: tuple[str, ...]) -> None:
+    settings = load(data)
+    assert (settings.wheel_sources, settings.index_urls) == (sources, indexes)
+
+
+def test_every_setting_belongs_to_one_documented_group_and_has_a_meaning() -> None:
+    owners = [name for group in GROUPS for name in document.own_fields(group)]
+    assert sorted(owners) == sorted(Settings.model_fields)
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_defaults_satisfy_the_model() -> None:
+    settings = load({})
+    assert {name: getattr(settings, name) for name in Settings.model_fields} == {
+        name: default_of(field) for name, field in Settings.model_fields.items()
+    }
+
+
+def test_the_documents_follow_the_model() -> None:
+    assert MARKDOWN.read_text() == markdown(), "run: python -m qwenlab settings --write"
+    assert GROUP_DATA.read_text() == group_data(GROUP_DATA.read_text()), "run: python -m qwenlab settings --write"
+
+
+def test_uncommenting_the_whole_list_changes_nothing() -> None:
+    lines = GROUP_DATA.read_text().split(document.MARKER)[1].splitlines()
+    source = "\n".join(line.removeprefix("# ") for line in lines if line.startswith("# qwen_"))
+    data: dict[str, Any] = {}
+    exec(source, data)
+    assert load(data) == load({})
+
+
+def test_renewing_the_list_keeps_what_the_owner_wrote() -> None:
+    mine = "qwen_port = 9000\n" + document.MARKER + "old list\n"
+    assert group_data(mine).startswith("qwen_port = 9000\n" + document.MARKER)
+    assert "old list" not in group_data(mine)
+
+
+def test_a_stale_document_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+    monkeypatch.setattr(document, "ROOT", tmp_path)
+    monkeypatch.setattr(document, "MARKDOWN", tmp_path / "settings.md")
+    monkeypatch.setattr(document, "GROUP_DATA", tmp_path / "all.py")
+    assert document.main(["--check"]) == 1
+    assert "settings.md is stale" in capsys.readouterr().err
+    assert document.main(["--write"]) == 0
+    assert document.main(["--check"]) == 0
+
+
+def test_the_strongest_layer_names_the_place() -> None:
+    layers = [("--data", {"a": 1}), ("inventory/lab.py", {"a": 2, "b": 2}), ("group_data/all.py", {"b": 3, "c": 3})]
+    assert places(layers) == {"a": "--data", "b": "inventory/lab.py", "c": "group_data/all.py"}
+
+
+def test_group_data_beside_the_inventory_wins_over_that_of_the_folder(tmp_path: Path) -> None:
+    near, far = tmp_path / "inventory", tmp_path
+    for folder in (near, far):
+        (folder / "group_data").mkdir(parents=True, exist_ok=True)
+        (folder / "group_data" / "gpus.py").touch()
+    assert group_file("gpus", [far, near], "lab.py") == str(near / "group_data" / "gpus.py")
+    assert group_file("other", [far, near], "lab.py") == "group 'other' in lab.py"
+
+
+def test_the_inventory_is_found_on_the_command_line(tmp_path: Path) -> None:
+    lab = tmp_path / "lab.py"
+    lab.touch()
+    assert inventory_argument(["-y", str(lab), "deploy.py"]) == str(lab)
+    assert inventory_argument(["@local", "deploy"]) == "the inventory"
