@@ -55,6 +55,8 @@ def build_inventory(recording: Recording) -> HostInventory:
         driver = driver.model_copy(
             update={"loaded": named or driver_text.plain_version(str(given[0]) if given else None)}
         )
+    if read.bus and "nouveau" in read.bus.drivers.values():  # built into the kernel it is in no module list
+        driver = driver.model_copy(update={"nouveau_loaded": True})
     failure = _driver_failure(read, driver, merge.cards)
     situation = Situation(
         driver_failure=failure,
