@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-not-found, misc"
 """Run inside a vLLM release: says what that release thinks of engine plans.
 
 stdin: JSON list of {"id": ..., "args": {...}, "env": {...}}
@@ -68,9 +69,9 @@ def of_arguments(parser: Any, serve: Any, args: dict[str, Any]) -> list[str]:
                 parsed = parser.parse_args(["serve", "--config", file.name])
                 ServeSubcommand().validate(parsed)
         except SystemExit:
-            return [said.getvalue().strip().splitlines()[-1]]
-        except (TypeError, ValueError) as error:
-            return [str(error)]
+            return [said.getvalue().strip()]
+        except Exception as error:
+            return [f"{type(error).__name__}: {error}"]
     complaints = [text for key, value in args.items() for text in without_effect(serve, parsed, key, value)]
     for option, cls in CLASSES.items():
         if option in args:
