@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.lab.cache import build_once, cache_directory
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,20 @@ class Deb:
 
 
 def build(package: Deb, folder: Path) -> Path:
-    """Write the .deb into `folder`. Raises CalledProcessError when dpkg-deb finds it malformed."""
+    """Write the .deb into `folder`. Raises CalledProcessError when dpkg-deb finds it malformed.
+
+    What dpkg-deb made once is kept under a hash of the package's content and copied from there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / package.file_name
+    digest = hashlib.sha256(repr(package).encode()).hexdigest()
+    made = build_once(cache_directory() / "debs" / digest[:24], lambda place: _make(package, place / target.name))
+    shutil.copyfile(made / target.name, target)
+    return target
+
+
+def _make(package: Deb, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         root.chmod(0o755)
@@ -94,4 +109,3 @@ def build(package: Deb, folder: Path) -> Path:
         # xz is NVIDIA's choice; gzip at its fastest keeps a build of dozens of packages within seconds
         command = ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(root), str(target)]
         subprocess.run(command, check=True, capture_output=True, text=True)
-    return target
