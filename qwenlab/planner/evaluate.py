@@ -10,6 +10,7 @@ from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
 from qwenlab.planner.demand import LEAST_CONTEXT, Demand
 from qwenlab.planner.layouts import LEAST_LAYERS, Place, splits
 from qwenlab.planner.memory import Kind, budget
+from qwenlab.planner.memory.reserve import graphs_gib, margin_gib, workspace_gib
 from qwenlab.planner.plan import Speculation
 from qwenlab.planner.recipes import HOPPER, Knobs, Recipe, allowed, combinations_for, format_weight
 from qwenlab.planner.shape import EngineShape
@@ -114,7 +115,8 @@ def evaluate(
             break
         best: Candidate | None = None
         for concrete in _concrete(run, place, demand, streams, knobs):
-            if best is not None and concrete.bound <= best.score:
+            beaten = best.score if best is not None else found[-1].score if len(found) >= kept else 0.0
+            if concrete.bound <= beaten:
                 break
             result = _sized(concrete, place, demand, streams, knobs)
             if isinstance(result, Candidate):
@@ -179,12 +181,19 @@ def _has_room(spec: CheckpointSpec, place: Place) -> bool:
     return spec.total_gib - gib["vision"] - gib["mtp"] <= room
 
 
-def _split_has_room(spec: CheckpointSpec, split: tuple[int, ...], place: Place) -> bool:
-    layer = min(spec.gib["attention_layer"], spec.gib["gdn_layer"]) / place.tp
-    return all(
-        layers * layer <= place.cards[stage * place.tp].memory_gib - place.cards[stage * place.tp].in_use_gib
-        for stage, layers in enumerate(split)
-    )
+def _most_layers(run: _Run, place: Place, demand: Demand, knobs: Knobs) -> list[int]:
+    """Above how many layers a stage cannot hold even their weights beside what it keeps anyway; by stage."""
+    shape = shape_of(run.spec, run.recipe, place, run.split, demand, knobs)
+    shape = replace(shape, max_num_seqs=min(shape.max_num_seqs, FEW_SEATS))
+    gib = run.spec.gib
+    layer = min(gib["attention_layer"], gib["gdn_layer"]) / place.tp
+    most = []
+    for stage in range(place.pp):
+        card = place.cards[stage * place.tp]
+        ends = (gib["embedding"] if stage == 0 else 0.0) + (gib["lm_head"] if stage == place.pp - 1 else 0.0)
+        kept = workspace_gib(shape, stage) + graphs_gib(shape, stage) + margin_gib(card) + ends / place.tp
+        most.append(int((card.memory_gib - card.in_use_gib - kept) / layer))
+    return most
 
 
 def _corners(place: Place) -> list[tuple[int, ...]]:
@@ -202,10 +211,11 @@ def _concrete(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knob
         if knobs.layer_split and len(knobs.layer_split) == place.pp
         else splits(place.pp, LAYERS, place.grid)
     )
+    most = _most_layers(run, place, demand, knobs)
     options = [
         replace(run, split=split, bound=_bound(run.spec, run.recipe, (split,), place, demand, streams, knobs))
         for split in wanted
-        if _split_has_room(run.spec, split, place)
+        if all(layers <= limit for layers, limit in zip(split, most, strict=True))
     ]
     return iter(sorted(options, key=lambda option: -option.bound))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 from qwenlab.planner.catalogue import GIB, checkpoints, drafter_checkpoints
 from qwenlab.planner.layouts import Place
@@ -17,26 +17,37 @@ NATIVE = {"fp8-block": (8, 9), "nvfp4": (10, 0)}
 
 def work_of(checkpoint: str, recipe: Recipe, place: Place, split: tuple[int, ...], depth: int) -> Work:
     """The throughput model's view of a recipe on a place, for one stream with `depth` tokens in its cache."""
-    spec = checkpoints()[checkpoint]
-    native = NATIVE.get(spec.kernels)
-    attention = spec.geometry.attention
-    backend = recipe.backend
-    if backend == "FLASHINFER" and min(card.compute_capability for card in place.cards)[0] == 10:
-        backend = "FLASH_ATTN"  # TensorRT-LLM's kernels behind FlashInfer capture speculative steps whole on 10.x
+    kv_bytes, drafter_gb = _sizes(checkpoint, recipe.kv_dtype, recipe.method)
     return Work(
-        cards=tuple(_silicon(card, native) for card in place.cards),
+        cards=_silicon(place.cards, checkpoint),
         weights=traffic(checkpoint),
-        kv_bytes=kv_dtype(recipe.kv_dtype).token_bytes(attention.kv_heads, attention.head_dim),
-        backend=backend,
+        kv_bytes=kv_bytes,
+        backend=_backend(recipe.backend, place.cards),
         layers=split,
         tp=place.tp,
         link=place.link,
         draft=recipe.method,
         draft_tokens=recipe.tokens,
-        drafter_gb=_drafter_gb(spec.drafters[0]) if recipe.method == "dflash" else 0.0,
+        drafter_gb=drafter_gb,
         state_bytes=2,
         depth=depth,
     )
+
+
+@cache
+def _sizes(checkpoint: str, kv_dtype_word: str, method: str | None) -> tuple[float, float]:
+    """Bytes of one token in one attention layer's cache, and 1e9 bytes of the drafter."""
+    spec = checkpoints()[checkpoint]
+    attention = spec.geometry.attention
+    drafter = drafter_checkpoints()[spec.drafters[0]].gib * GIB / 1e9 if method == "dflash" else 0.0
+    return kv_dtype(kv_dtype_word).token_bytes(attention.kv_heads, attention.head_dim), drafter
+
+
+@lru_cache(maxsize=4096)
+def _backend(word: str, cards: tuple[Card, ...]) -> str:
+    """TensorRT-LLM's kernels behind FlashInfer on 10.x capture speculative steps whole, as FLASH_ATTN's do."""
+    lowest = min(card.compute_capability for card in cards)
+    return "FLASH_ATTN" if word == "FLASHINFER" and lowest[0] == 10 else word
 
 
 @cache
@@ -55,17 +66,16 @@ def traffic(checkpoint: str) -> WeightTraffic:
     )
 
 
-@cache
-def _silicon(card: Card, native: tuple[int, int] | None) -> Silicon:
-    eight_bit = native is not None and card.compute_capability >= native
-    return Silicon(
-        bandwidth_gb_s=card.bandwidth_gb_s,
-        fp16_tflops=card.fp16_tflops,
-        fp8_tflops=card.fp8_tflops if eight_bit else None,
-        compute_capability=card.compute_capability,
-        pcie_gb_s=card.pcie_gb_s,
+@lru_cache(maxsize=4096)
+def _silicon(cards: tuple[Card, ...], checkpoint: str) -> tuple[Silicon, ...]:
+    native = NATIVE.get(checkpoints()[checkpoint].kernels)
+    return tuple(
+        Silicon(
+            bandwidth_gb_s=card.bandwidth_gb_s,
+            fp16_tflops=card.fp16_tflops,
+            fp8_tflops=card.fp8_tflops if native is not None and card.compute_capability >= native else None,
+            compute_capability=card.compute_capability,
+            pcie_gb_s=card.pcie_gb_s,
+        )
+        for card in cards
     )
-
-
-def _drafter_gb(drafter: str) -> float:
-    return drafter_checkpoints()[drafter].gib * GIB / 1e9

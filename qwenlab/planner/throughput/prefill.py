@@ -26,7 +26,7 @@ def _stage_seconds(work: Work, stage: int, c: Constants) -> float:
     share = work.layers[stage] / LAYERS
     attention = 2 * work.depth * QUERY_WIDTH * LAYERS * ATTENTION_SHARE * share  # causal: half of 4 x depth x width
     rates = []
-    for card in dict.fromkeys(cards):
+    for card in cards if work.tp == 1 else dict.fromkeys(cards):
         eight = work.weights.kernel == "8" and card.fp8_tflops
         gemm_rate = (
             (card.fp8_tflops or 0.0) * c.prefill_efficiency["8"]

@@ -45,7 +45,8 @@ def _stage_ms(work: Work, stage: int, streams: float, c: Constants) -> float:
     cards = work.cards[stage * work.tp : (stage + 1) * work.tp]
     share = work.layers[stage] / LAYERS
     last = stage == len(work.layers) - 1
-    slowest = max(_rank_ms(work, card, share, last, streams, c) for card in dict.fromkeys(cards))
+    kinds = cards if work.tp == 1 else tuple(dict.fromkeys(cards))
+    slowest = max(_rank_ms(work, card, share, last, streams, c) for card in kinds)
     tokens = streams * (work.draft_tokens + 1)
     reduces = 2 * work.layers[stage] + (2 if last else 0)
     total = slowest + reduces * _reduce_us(work, cards, tokens, c) / 1e3
