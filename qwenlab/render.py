@@ -21,6 +21,7 @@ from qwenlab.settings import Settings
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 ETC = "/etc/qwen"
+PLAN = f"{ETC}/plan.json"
 ENGINES = f"{ETC}/engines"
 SECRETS = f"{ETC}/secrets"
 API_KEY = f"{SECRETS}/api_key"
@@ -62,7 +63,7 @@ class Unit:
 def render(plan: HostPlan, settings: Settings) -> dict[str, RemoteFile]:
     """Path to file, for the plan, its engines and their units."""
     units = [unit for engine in plan.engines for unit in units_of(engine, settings)]
-    found = {f"{ETC}/plan.json": RemoteFile(plan.model_dump_json(by_alias=True, indent=2) + "\n")}
+    found = {PLAN: RemoteFile(plan.model_dump_json(by_alias=True, indent=2) + "\n")}
     for unit in units:
         found[f"{ENGINES}/{unit.name}.yaml"] = RemoteFile(_yaml(unit.args), "640", group=settings.user)
         found[f"{ENGINES}/{unit.name}.env"] = RemoteFile(_environment(unit.env), "640", group=settings.user)

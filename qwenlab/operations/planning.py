@@ -5,17 +5,22 @@ from __future__ import annotations
 from pyinfra.context import host
 
 from qwenlab.facts.host_base import HostBasics
+from qwenlab.facts.host_fact import GpuHost
+from qwenlab.facts.planned_inventory import PlannedInventory, without_own_use
 from qwenlab.host_inventory import HostInventory
-from qwenlab.planner.cpu import plan_cpu
+from qwenlab.planner import plan
 from qwenlab.planner.plan import HostPlan
 from qwenlab.settings import Settings
 
 
 def host_plan(settings: Settings) -> HostPlan:
     """What the current host shall serve."""
-    return plan_cpu(_inventory(settings), settings)
+    return plan(host_inventory(settings), settings)
 
 
-def _inventory(settings: Settings) -> HostInventory:
-    base = host.get_fact(HostBasics, paths=())  # room is no matter of the plan
-    return HostInventory(hostname=host.name, cpu_count=base.cpus, ram_total_gib=base.ram_gib)
+def host_inventory(settings: Settings) -> HostInventory:
+    """The current host as the planner shall see it; the cpu engine needs no look at cards."""
+    if settings.engine == "cpu":
+        base = host.get_fact(HostBasics, paths=())
+        return HostInventory(hostname=host.name, cpu_count=base.cpus, ram_total_gib=base.ram_gib)
+    return without_own_use(host.get_fact(GpuHost), host.get_fact(PlannedInventory))

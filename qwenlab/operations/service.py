@@ -9,10 +9,12 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from qwenlab.facts.engine_units import EngineUnits
+from qwenlab.facts.planned_inventory import INVENTORY
 from qwenlab.operations.paths import put
-from qwenlab.operations.planning import host_plan
+from qwenlab.operations.planning import host_inventory, host_plan
 from qwenlab.operations.refusal import refusal
-from qwenlab.render import ENGINES, render, units_of
+from qwenlab.planner import plan as make_plan
+from qwenlab.render import ENGINES, PLAN, RemoteFile, render, units_of
 from qwenlab.settings import Settings
 
 LOG_LINES = 40
@@ -25,11 +27,15 @@ def configure(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     Args:
         settings: the host's settings.
     """
-    plan = host_plan(settings)
+    inventory = host_inventory(settings)
+    plan = make_plan(inventory, settings)
     if plan.status == "refused":
         yield refusal(one.text for one in plan.refusals)
         return
-    yield from put(render(plan, settings))
+    changed = yield from put(render(plan, settings))
+    if PLAN in changed:
+        # only with a new plan: free memory and the like differ at every look
+        yield from put({INVENTORY: RemoteFile(inventory.model_dump_json(indent=1) + "\n")})
 
 
 @operation()
