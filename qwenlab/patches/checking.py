@@ -157,7 +157,7 @@ def seal(vllm: str, tree: Path, root: Path | None = None) -> list[str]:
         content = diff(vllm, patch, root, verify=False)
         parsed[patch.id] = parse(content, patch.id)
         text = re.sub(
-            rf"(- id: {re.escape(patch.id)}\n(?:(?!  - id: ).*\n)*?    sha256: )\S+",
+            rf"(- id: {re.escape(patch.id)}\n(?:(?!  - id: ).*\n)*?    sha256: ')[0-9a-f]{{64}}",
             rf"\g<1>{digest(content.encode())}",
             text,
         )

@@ -13,7 +13,12 @@ def needs(condition: Condition, patch_id: str, engine: EnginePlan, *, keyed: boo
     """Whether `engine` fulfils every part of `condition`."""
     method = engine.speculation.method if engine.speculation else "none"
     vision = not engine.args.get("language-model-only", False)
-    named = {patch for spec in checkpoints().values() if spec.repo == engine.checkpoint.repo for patch in spec.patches}
+    named = {
+        patch
+        for spec in checkpoints().values()
+        if (spec.repo, spec.format) == (engine.checkpoint.repo, engine.checkpoint.format)
+        for patch in spec.patches
+    }
     return all(
         (
             condition.pp_at_least is None or engine.pp >= condition.pp_at_least,

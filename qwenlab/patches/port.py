@@ -137,7 +137,8 @@ def _nearest(hunk: Hunk, texts: _Texts) -> str:
 
 
 def _first_difference(text: str, hunk: Hunk) -> str:
-    gone = [line.strip() for line in hunk.old if line.strip() and line.strip() not in text]
+    present = {line.strip() for line in text.splitlines()}
+    gone = [line.strip() for line in hunk.old if line.strip() and line.strip() not in present]
     if gone:
         return f"rewritten upstream: {gone[0]!r} is gone"
     return "rewritten upstream: the lines are there, in another order"
