@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "probe": ("qwenlab.facts.cli", "tell what this machine or a recorded one is: cards, links, driver, faults"),
     "rules": ("qwenlab.planner.rules.document", "print, write or check the table of planning rules"),
     "settings": ("qwenlab.settings.document", "print, write or check the table of settings"),
+    "accuracy": ("qwenlab.accuracy.cli", "how far the throughput model is from published measurements"),
 }
 
 

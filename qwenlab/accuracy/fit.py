@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import log
 from statistics import fmean
+from typing import Any
 
 from qwenlab.accuracy.reports import Point
 from qwenlab.planner.throughput.calibration import Constants
@@ -25,7 +26,7 @@ _PLAIN = ("read_efficiency", "layer_us", "step_ms", "mtp_ms", "dflash_ms")
 
 
 def held_out(machine: str) -> bool:
-    """Whether a machine is kept from the fit: the H200, and every second name of the sorted rest by its letters' sum."""
+    """Whether a machine is kept from the fit: the H200, and of the rest those whose letters add up to an odd number."""
     return machine == "h200" or sum(machine.encode()) % 2 == 1
 
 
@@ -68,6 +69,7 @@ def _scale_plain(name: str) -> Callable[[Constants, float], Constants]:
 def _scale_mapped(name: str, key: str) -> Callable[[Constants, float], Constants]:
     def change(constants: Constants, factor: float) -> Constants:
         old: Mapping[str, float] = getattr(constants, name)
-        return replace(constants, **{name: {**old, key: old[key] * factor}})
+        changed: dict[str, Any] = {name: {**old, key: old[key] * factor}}
+        return replace(constants, **changed)
 
     return change

@@ -130,7 +130,15 @@ def _points(row: Mapping[str, Any]) -> list[Point]:
                 streams=streams,
                 work=work,
                 draft=draft,
-                configuration=f"{row['weights']} tp{base.tp} {list(base.layers)} {draft} {row['kv_dtype']} {row['backend']}",
+                configuration=_configuration(row, base),
             )
         )
     return found
+
+
+def _configuration(row: Mapping[str, Any], work: Work) -> str:
+    method, tokens = row["speculation"] or ("no drafter", "")
+    layout = f"TP={work.tp}" if work.tp > 1 else "one card"
+    if len(work.layers) > 1:
+        layout = f"PP={len(work.layers)} {','.join(map(str, work.layers))}"
+    return f"{row['weights']}, {layout}, {method} {tokens}".rstrip() + f", {row['kv_dtype']} on {row['backend']}"
