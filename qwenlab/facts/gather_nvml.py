@@ -57,6 +57,12 @@ def bar1(handle: Any) -> Any:
     return {"total": int(info.bar1Total), "used": int(info.bar1Used)}
 
 
+def fabric(handle: Any) -> Any:
+    info = pynvml.c_nvmlGpuFabricInfo_t()
+    pynvml.nvmlDeviceGetGpuFabricInfo(handle, pynvml.byref(info))
+    return {"state": int(info.state), "status": int(info.status)}
+
+
 def pci(handle: Any) -> Any:
     info = pynvml.nvmlDeviceGetPciInfo(handle)
     return {"bus_id": plain(info.busId), "device": int(info.pciDeviceId), "subsystem": int(info.pciSubSystemId)}
@@ -137,7 +143,7 @@ CALLS = {
     "power_default": "nvmlDeviceGetPowerManagementDefaultLimit",
     "power_range": "nvmlDeviceGetPowerManagementLimitConstraints",
 }
-STRUCTURES = {"memory": memory, "bar1": bar1, "pci": pci}
+STRUCTURES = {"memory": memory, "bar1": bar1, "pci": pci, "fabric": fabric}
 
 
 def device(index: Any) -> Any:

@@ -130,7 +130,7 @@ def _driver_failure(read: Sources, driver: Driver, cards: list[Merged]) -> str |
     if failure is None:
         return None
     untouched = driver.loaded is None and driver.installed is None and not driver.packages
-    if failure.code in ("smi_missing", "nvml_missing") and untouched and cards:
+    if failure.code == "nvml_missing" and untouched and cards:
         return None
     return failure.code
 
@@ -138,8 +138,11 @@ def _driver_failure(read: Sources, driver: Driver, cards: list[Merged]) -> str |
 def _unrouted_nvswitch(merge: Merge) -> bool:
     """NVSwitch boards, several of them, whose relations are all known to be plain PCIe without granted peer access.
 
-    Two SXM2 modules on PCIe adapters look alike but need no switch and have peer access.
+    Two SXM2 modules on PCIe adapters look alike but need no switch and have peer access. Where the driver reports the
+    fabric's own state, "In Progress" and "Not Started" say the same: nobody set up the routes yet.
     """
+    if any(card.fabric in ("In Progress", "Not Started") for card in merge.cards):
+        return True
     boards = [card for card in merge.cards if _NVSWITCH_BOARD.search(str(card.name or ""))]
     if len(boards) < 2 or len(boards) != len(merge.cards) or not merge.pairs:
         return False

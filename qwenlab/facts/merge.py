@@ -245,11 +245,14 @@ class Merge:
 
     def _mark_lost(self, handle: str) -> None:
         words = "nvidia-smi gets no handle for it"
-        found = [card for card in self.cards if handle in (card.bus_id, str(card.index))]
+        index = next((int(part) for part in handle.split() if part.isdigit()), None)
+        address = next((part for part in handle.split() if ":" in part), None)
+        found = [card for card in self.cards if address and card.bus_id == address]
+        found = found or [card for card in self.cards if index is not None and card.index == index]
         if not found:
-            card = Merged(index=int(handle)) if handle.isdigit() else Merged()
-            if ":" in handle:
-                card.values["bus_id"] = handle
+            card = Merged(index=index)
+            if address:
+                card.values["bus_id"] = address
                 card.provenance["bus_id"] = Source.NVIDIA_SMI
             card.sources.append(Source.NVIDIA_SMI)
             self.cards.append(card)

@@ -24,6 +24,7 @@ _ARCHITECTURES = {
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _PEER_CODES = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS", 6: "U"}
 _LINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
+_FABRIC_STATES = {1: "Not Started", 2: "In Progress", 3: "Completed"}
 _REMOTE_SWITCH = 2
 _FAULTS = {
     "GpuIsLost": "GPU is lost",
@@ -119,6 +120,7 @@ def _card(device: dict[str, Any]) -> CardReading:
         numa_node=_numa(_value(device.get("memory_affinity"))),
         replays=_whole(device.get("replays")),
         processes=_whole(device.get("processes")),
+        fabric=_FABRIC_STATES.get(_mapping(device.get("fabric")).get("state", 0)),
         fault=faults[0] if faults else None,
     )
 

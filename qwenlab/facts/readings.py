@@ -60,6 +60,7 @@ class CardReading:
     numa_node: int | None = None
     replays: int | None = None
     processes: int | None = None
+    fabric: str | None = None
     fault: str | None = None
 
 

@@ -45,7 +45,7 @@ def parse_table(text: str) -> Reading:
         if failure is None and not lost:
             raise ParseError("nvidia-smi: neither a table nor a known message")
         library = re.search(r"NVML library version:\s*([0-9.]+)", text)
-        return Reading(failure=failure, lost=_named(lost), library=library.group(1) if library else None)
+        return Reading(failure=failure, lost=lost, library=library.group(1) if library else None)
     lines = text.split("\n")
     cards, damage = _cards(lines)
     indices = [card.index for card in cards]
@@ -66,7 +66,7 @@ def parse_table(text: str) -> Reading:
         cuda=_version(cuda),
         damage=tuple(damage),
         notes=tuple(notes),
-        lost=_named(lost),
+        lost=lost,
     )
 
 
@@ -87,11 +87,11 @@ def parse_list(text: str) -> Reading:
         failure = smi_values.failure(text)
         if failure is None and not lost:
             raise ParseError("nvidia-smi -L: no card listed")
-        return Reading(failure=failure, lost=_named(lost))
+        return Reading(failure=failure, lost=lost)
     indices = [card.index for card in cards]
     if len(set(indices)) != len(indices):
         raise ParseError("nvidia-smi -L: two cards with one index")
-    return Reading(cards=tuple(cards), damage=tuple(damage), lost=_named(lost))
+    return Reading(cards=tuple(cards), damage=tuple(damage), lost=lost)
 
 
 def _cards(lines: list[str]) -> tuple[list[CardReading], list[str]]:
@@ -171,7 +171,3 @@ def _card(match: re.Match[str], following: list[str], damage: list[str]) -> Card
 
 def _version(text: str | None) -> str | None:
     return text if text and _VERSION.match(text) else None
-
-
-def _named(lost: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    return tuple(bus_id(handle) or handle for handle, _ in lost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from qwenlab.facts.readings import Failure
+from qwenlab.facts.readings import Failure, bus_id
 
 _MISSING = re.compile(
     r"^\[?\s*(n/?a|not supported|none|unknown|not available|requested functionality has been deprecated"
@@ -74,6 +74,11 @@ def failure(text: str) -> Failure | None:
     return None
 
 
-def lost_handles(text: str) -> tuple[tuple[str, str], ...]:
-    """Cards for which nvidia-smi got no handle: (bus id or index as printed, its words)."""
-    return tuple(((match.group(1) or "").rstrip(":."), match.group(2).strip()) for match in _HANDLE.finditer(text))
+def lost_handles(text: str) -> tuple[str, ...]:
+    """Cards for which nvidia-smi got no handle, as "index", "bus id" or "index bus id" ("GPU1: 0000:46:00.0: ...")."""
+    found = []
+    for match in _HANDLE.finditer(text):
+        first = (match.group(1) or "").rstrip(":.")
+        address = bus_id(first) or bus_id(match.group(2).split(" ")[0].rstrip(":"))
+        found.append(" ".join(part for part in (first if first.isdigit() else "", address or "") if part))
+    return tuple(found)

@@ -11,7 +11,7 @@ from qwenlab.facts.readings import CardReading, MigReading, ParseError, Reading,
 
 def parse_xml(text: str) -> Reading:
     """Read the report. Words instead of it become `failure` or `lost`; raises `ParseError` for a cut or odd text."""
-    lost = tuple(bus_id(handle) or handle for handle, _ in smi_values.lost_handles(text))
+    lost = smi_values.lost_handles(text)
     start = text.find("<?xml")
     if start < 0:
         failure = smi_values.failure(text)
@@ -87,6 +87,7 @@ def _card(index: int, gpu: ElementTree.Element) -> CardReading:
         persistence=smi_values.switch(value("persistence_mode")),
         replays=smi_values.whole(value("pci/replay_counter")),
         processes=len(gpu.findall("processes/process_info")),
+        fabric=smi_values.word(value("fabric/state")),
         fault=_fault(gpu),
     )
 

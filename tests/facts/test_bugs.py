@@ -104,6 +104,9 @@ def test_B17_nvswitch_server_that_looks_like_a_pcie_box() -> None:
     assert not inventory.usable_gpus
     assert "nvidia-fabricmanager" in text_of(inventory, "fabricmanager_not_running")
     assert "fabricmanager_not_running" not in codes(corpus("58")), "SXM2 modules on adapters need no switch"
+    unrouted = host(smi_xml=XML.replace("<state>Completed</state>", "<state>In Progress</state>"), topo=TOPO)
+    assert "fabricmanager_not_running" in codes(unrouted), "links that are there but that nobody routes"
+    assert "fabricmanager_not_running" not in codes(host(smi_xml=XML, topo=TOPO))
 
 
 def test_B19_a_card_off_the_bus_is_listed_and_not_counted() -> None:

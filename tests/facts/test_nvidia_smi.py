@@ -97,6 +97,17 @@ def test_cards_without_a_handle_are_lost_not_forgotten() -> None:
     text = "Unable to determine the device handle for GPU 0000:21:00.0: GPU is lost.  Reboot the system.\n"
     assert parse_table(text).lost == ("0000:21:00.0",)
     assert parse_xml(text + XML).lost == ("0000:21:00.0",)
+    both = "Unable to determine the device handle for GPU1: 0000:46:00.0: Unknown Error\n"
+    assert parse_table(both).lost == ("1 0000:46:00.0",)
+    assert parse_table("Unable to determine the device handle for GPU0: Unknown Error").lost == ("0",)
+
+
+def test_boards_without_a_memory_size() -> None:
+    """GB10: the memory cell says "Not Supported", the power limit N/A, the PCI domain is not 0."""
+    box = BOX.replace("00000000:00:06.0", "0000000F:01:00.0").replace("0MiB / 143771MiB", "Not Supported    ")
+    first = parse_table(box.replace("77W /  700W", " 5W /  N/A ")).cards[0]
+    assert (first.bus_id, first.memory_total_mib, first.memory_unified) == ("000f:01:00.0", None, True)
+    assert (first.limit_w, first.fault) == (None, None)
 
 
 @pytest.mark.parametrize(
