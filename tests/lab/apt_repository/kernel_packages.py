@@ -2,18 +2,21 @@
 
 A flat repository of its own (not NVIDIA's), with `linux-image-<release>`, `linux-headers-<release>` and
 the metapackages `linux-image-amd64` and `linux-headers-amd64`, newer than Debian's. The image brings /boot/vmlinuz and
-the directory of modules; the headers bring what DKMS looks for.
+a nouveau module; the headers bring what DKMS looks for.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
 from pathlib import Path
 
-from tests.lab.apt_repository.debs import Deb, build, link, text
+from tests.lab.apt_repository.debs import Deb, Entry, build, link, text
 from tests.lab.apt_repository.keys import SigningKey
 from tests.lab.apt_repository.layout import index
 
+NOUVEAU = "kernel/drivers/gpu/drm/nouveau/nouveau.ko"
 DEPMOD = "#!/bin/sh\nset -e\ndepmod -a {release} || true\n"
 # DKMS and the distribution's kernel hooks: a new image or new headers build the modules for it.
 AUTOINSTALL = """\
@@ -42,7 +45,9 @@ def packages(release: str) -> list[Deb]:
             f"boot/vmlinuz-{release}": text("not a kernel: lab hosts run this machine's\n"),
             f"boot/config-{release}": text("CONFIG_MODULES=y\nCONFIG_MODULE_SIG=y\n"),
             f"{modules}/modules.builtin": text(""),
-            f"{modules}/modules.order": text(""),
+            f"{modules}/modules.builtin.modinfo": text(""),
+            f"{modules}/modules.order": text(f"{NOUVEAU}\n"),
+            f"{modules}/{NOUVEAU}": Entry(_nouveau(release)),  # DKMS drops the indexes of a kernel without modules
         },
         scripts={"postinst": DEPMOD.format(release=release)},
     )
@@ -70,6 +75,20 @@ def packages(release: str) -> list[Deb]:
         for kind in ("image", "headers")
     ]
     return [image, devel, *metas]
+
+
+def _nouveau(release: str) -> bytes:
+    """What modinfo and depmod read of a module; no code."""
+    entries = ("license=GPL and additional rights", "name=nouveau", f"vermagic={release} SMP", "depends=")
+    lines = [
+        f'__attribute__((used, section(".modinfo"), aligned(1))) static const char i{place}[] = "{entry}";\n'
+        for place, entry in enumerate(entries)
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        source, module = Path(scratch) / "nouveau.c", Path(scratch) / "nouveau.ko"
+        source.write_text("".join(lines))
+        subprocess.run(["gcc", "-c", "-o", str(module), str(source)], check=True, capture_output=True)
+        return module.read_bytes()
 
 
 def write(folder: Path, key: SigningKey) -> None:
