@@ -112,6 +112,18 @@ RULES = (
         sets=("VLLM_DISABLED_KERNELS",),
     ),
     Rule(
+        id="no-deep-gemm-warm-up-on-hopper",
+        topic=Topic.KERNELS,
+        when="FP8 weights on compute capability 9.0",
+        applies=lambda c: c.checkpoint.format == "fp8" and HOPPER in c.capabilities,
+        then=sets_env(VLLM_USE_DEEP_GEMM="0"),
+        because="DeepGEMM's warm-up compiles 1,496 kernels before the first answer, about ten minutes on 32 cores; "
+        "CUTLASS's block FP8 kernel comes compiled",
+        source="vLLM 0.33.0 on an NVIDIA H200 (bench/gpu)",
+        evidence=Evidence.MEASURED,
+        sets=("VLLM_USE_DEEP_GEMM",),
+    ),
+    Rule(
         id="no-deep-gemm-on-consumer-blackwell",
         topic=Topic.KERNELS,
         when="FP8 weights on compute capability 12.x",
