@@ -47,6 +47,7 @@ def test_enough_rows_hold_the_model() -> None:
     pinned = [row for row in published("exact") if row.pinned]
     assert len(published("exact")) >= 130
     assert len(pinned) >= 18
+    assert len([row for row in published("exact") if not row.inferred]) >= 100
     assert {row.config.kv_dtype for row in published("exact")} >= {
         "bfloat16",
         "fp8",

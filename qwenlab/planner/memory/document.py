@@ -138,7 +138,7 @@ def document() -> str:
         ),
         f"## Published pools that are reproduced to the token ({len(exact)})\n",
         table(
-            ("vLLM", "configuration", "size", "published", "ours", "blocks", "source"),
+            ("vLLM", "configuration", "size", "published", "ours", "blocks", "inferred", "source"),
             (
                 (
                     row.config.vllm,
@@ -147,12 +147,14 @@ def document() -> str:
                     f"{row.pool:,}",
                     f"{row.ours().pool_tokens:,}",
                     f"{row.ours().num_blocks:,}",
+                    row.inferred or "",
                     row.source,
                 )
                 for row in exact
             ),
         ),
-        "`whole blocks`: the size was not published; the figure is that of a whole number of blocks.\n",
+        "`whole blocks`: the size was not published; the figure is that of a whole number of blocks.\n"
+        "`inferred`: not stated by the source and taken because the figure fits it, so weaker evidence.\n",
         f"## Published pools that are not ({len(misses)})\n",
         table(
             ("vLLM", "configuration", "published", "nearest of ours", "error", "why", "source"),

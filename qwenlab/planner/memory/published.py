@@ -30,6 +30,7 @@ class Published:
         pool: tokens of the pool; gib: GiB per card that were available (pools) or needed (refusals).
         kv_bytes, blocks: size of the pool where it was pinned; None where vLLM sized it.
         tokens: longest context that vLLM estimated.
+        inferred: what the source leaves open and was chosen so that the figure fits.
         why: what is known about a figure that is not reproduced.
     """
 
@@ -40,6 +41,7 @@ class Published:
     kv_bytes: int | None = None
     blocks: int | None = None
     tokens: int | None = None
+    inferred: str | None = None
     why: str | None = None
 
     @property
@@ -92,7 +94,7 @@ def _row(entry: dict[str, Any]) -> Published:
             block_size=entry.get("block_size"),
         ),
         source=entry["source"],
-        **{name: entry.get(name) for name in ("pool", "gib", "kv_bytes", "blocks", "tokens", "why")},
+        **{name: entry.get(name) for name in ("pool", "gib", "kv_bytes", "blocks", "tokens", "inferred", "why")},
     )
 
 

@@ -78,6 +78,9 @@ CAPTURED_SEATS = 512
 # Free room under which boxes died at the first real batch: between 396 and 436 MiB at eight seats on 24 GB
 # (HyperQwen docs/gotchas.md 35); a 250K-token prefill grew a card by up to 264 MiB (ExTV/dual-gpus-vllm).
 MARGIN_GIB = 0.43
+# A data-centre card serves long prefills for many at once, and a few GiB of pool are nothing to it.
+LARGE_CARD_GIB = 40.0
+LARGE_CARD_MARGIN = 0.015
 # A desktop's share moves while it is used (0.4 to 1.8 GiB on one box, ExTV/dual-gpus-vllm).
 DISPLAY_MARGIN_GIB = 0.35
 
@@ -127,4 +130,5 @@ def graphs_gib(shape: EngineShape, stage: int) -> float:
 
 def margin_gib(card: Card) -> float:
     """GiB that stay free on a card."""
-    return MARGIN_GIB + (DISPLAY_MARGIN_GIB if card.display_active else 0.0)
+    large = LARGE_CARD_MARGIN * max(0.0, card.memory_gib - LARGE_CARD_GIB)
+    return MARGIN_GIB + large + (DISPLAY_MARGIN_GIB if card.display_active else 0.0)
