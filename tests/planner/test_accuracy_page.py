@@ -19,5 +19,5 @@ def test_the_page_is_current() -> None:
 def test_the_plot_is_current_and_shows_every_rate() -> None:
     text = plot()
     assert (DOCS / "accuracy.svg").read_text(encoding="utf-8") == text, "python -m qwenlab accuracy --write"
-    marks = [mark for mark in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
+    marks = list(ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title"))
     assert len(marks) == sum(point.single_stream for point in points())
