@@ -89,7 +89,7 @@ RULES = (
     _patch(
         "mtp-shared-embedding-pp",
         "MTP over a pipeline",
-        "the last stage shares an embedding that it does not have; MTP over a pipeline accepts nothing without it",
+        "the last stage holds the token embedding twice, its own and MTP's: 2.4 GiB",
         "ExTV/dual-gpus-vllm patch 05; vLLM 0.33.0 v1/worker/gpu/spec_decode/eagle/utils.py maybe_share_target_embed",
         lambda c: c.method == "mtp" and c.shape.pp > 1,
     ),
@@ -101,12 +101,16 @@ RULES = (
         lambda c: c.shape.pp > 1 and c.shape.embedding_shared and c.method is None,
         Evidence.DERIVED,
     ),
-    _patch(
-        "pp-batch-cap",
-        "speculation over a pipeline",
-        "one batch more than stages in flight deadlocks with speculation: three of five long prefills hung",
-        "vllm-project/vllm #53402; ExTV/dual-gpus-vllm patch 06",
-        lambda c: c.shape.pp > 1 and c.method is not None and c.shape.in_flight_capped,
+    Rule(
+        id="patch-pp-batch-cap",
+        topic=Topic.PATCHES,
+        when="speculation over a pipeline",
+        applies=lambda c: c.shape.pp > 1 and c.method is not None and c.shape.in_flight_capped,
+        then=lambda _: Effect(patches=("pp-batch-cap",), args={"additional-config": {"cap_pp_batches": True}}),
+        because="one batch more than stages in flight deadlocks with speculation: three of five long prefills hung",
+        source="vllm-project/vllm #53402; ExTV/dual-gpus-vllm patch 06",
+        evidence=Evidence.MEASURED,
+        sets=("pp-batch-cap", "additional-config"),
     ),
     _patch(
         "vision-tower-first-stage",
