@@ -197,8 +197,18 @@ def choose(search: Search) -> Choice:
         evaluation = search.evaluations[group[0]]
         if evaluation.best is None:
             continue
-        cards = tuple(search.cards[member] for footprint in group for member in footprint.members)
+        cards = tuple(card for footprint in group for card in _in_rank_order(footprint, search.cards))
         engines.append(Chosen(group[0], cards, finished(evaluation.best), len(group)))
     used = {card.uuid for engine in engines for card in engine.cards}
     idle = tuple(card for card in search.cards if card.uuid not in used)
     return Choice(tuple(engines), idle, score, search)
+
+
+def _in_rank_order(footprint: Footprint, cards: tuple[Card, ...]) -> list[Card]:
+    """The footprint's cards, in each tensor-parallel group the lowest compute capability first.
+
+    vLLM asks device 0 what all cards can do, so the oldest must be it (rule lowest-capability-first).
+    """
+    members = [cards[member] for member in footprint.members]
+    groups = (members[i : i + footprint.tp] for i in range(0, len(members), footprint.tp))
+    return [card for group in groups for card in sorted(group, key=lambda card: card.compute_capability)]

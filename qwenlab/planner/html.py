@@ -19,7 +19,8 @@ TEMPLATE = "plan.html.j2"
 ENGINE_COLOURS = ("#3f6fb5", "#4b9a5f", "#c07f2d", "#8c64b0", "#b5544d", "#3d9aa1", "#8a7a3a", "#6a6f78")
 IDLE_COLOUR = "#c9ced4"
 WIDTH, CARD_WIDTH, CARD_HEIGHT = 860, 172, 58
-HEIGHTS = ((2, 120), (8, 380), (16, 860))  # up to so many cards, so high a drawing
+HEIGHTS = ((2, 120), (8, 380))  # up to so many cards around an ellipse, so high a drawing
+COLUMNS, ROW_HEIGHT = 4, 92  # of the grid for more cards
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,16 @@ def _boxes(plan: HostPlan, inventory: HostInventory) -> tuple[Box, ...]:
 
 
 def _height(cards: int) -> int:
-    return next((height for most, height in HEIGHTS if cards <= most), HEIGHTS[-1][1])
+    return next((height for most, height in HEIGHTS if cards <= most), -(-cards // COLUMNS) * ROW_HEIGHT)
 
 
 def _position(place: int, count: int) -> tuple[float, float]:
     width, height = WIDTH, _height(count)
     if count == 1:
         return width / 2, height / 2
+    if count > HEIGHTS[-1][0]:
+        row, column = divmod(place, COLUMNS)
+        return (column + 0.5) * width / COLUMNS, (row + 0.5) * ROW_HEIGHT
     angle = pi + 2 * pi * place / count
     return (
         round(width / 2 + (width - CARD_WIDTH - 20) / 2 * cos(angle), 1),

@@ -103,9 +103,6 @@ def test_vllm_itself_accepts_every_plan(version: str) -> None:
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_judge_sees_what_vllm_refuses_or_ignores(version: str, what: str) -> None:
-    if what == "a switch that is read and dropped" and version == "0.32.0":
-        assert verdicts(version).get(what) == []  # 0.32.0 still reads it
-        return
     assert any(WRONG[what][2] in complaint for complaint in verdicts(version).get(what, []))
 
 

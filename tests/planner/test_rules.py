@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 from qwenlab.host_inventory import Ancestor, GpuPair, HostInventory
+from qwenlab.planner.cards import cards_of
 from qwenlab.planner.catalogue import checkpoints
+from qwenlab.planner.choose import choose
 from qwenlab.planner.memory import budget
-from qwenlab.planner.plan import EnginePlan, Speculation
+from qwenlab.planner.plan import EnginePlan, Speculation, Workload
+from qwenlab.planner.planning import search_of
 from qwenlab.planner.render import render_engine, utilization
 from qwenlab.planner.rules import LEFT_OUT, LIMITS, TABLE, document, violations
 from qwenlab.planner.rules.links import peer_access
 from qwenlab.planner.shape import Card, EngineShape
 from qwenlab.settings import Settings
+from tests.planner.machines import inventories
 
 ROOT = Path(__file__).resolve().parents[2]
 Args = dict[str, Any]
@@ -424,6 +428,18 @@ ALLOWED: list[tuple[str, EngineShape]] = [
     ),
     ("mixed silicon with int4 weights, oldest first", shape("RTX 3090", "RTX 5090", tp=2)),
     ("MTP over a pipeline from 0.32 on", with_mtp("RTX 3090", "RTX 3090", pp=2, partition=(32, 32), vllm="0.32.0")),
+    (
+        "the drafter's backend is a matter of the last stage",
+        shape(
+            "RTX 3090",
+            "RTX 5090",
+            pp=2,
+            partition=(30, 34),
+            kv_dtype="fp8",
+            attention_backend="FLASHINFER",
+            drafter_attention_backend="TRITON_ATTN",
+        ),
+    ),
     ("15 drafts on one card", shape("RTX 3090", speculation=Speculation(method="dflash", tokens=15))),
 ]
 
@@ -431,6 +447,16 @@ ALLOWED: list[tuple[str, EngineShape]] = [
 @pytest.mark.parametrize(("case", "engine"), ALLOWED, ids=[case for case, _ in ALLOWED])
 def test_allowed_shapes(case: str, engine: EngineShape) -> None:
     assert [rule.id for rule in violations(engine)] == []
+
+
+def test_the_choice_keeps_every_limit() -> None:
+    for machine, inventory in [*list(inventories().items())[::8], ("4070+3060", inventories()["4070+3060"])]:
+        for workload in Workload:
+            settings = Settings(workload=workload.value)
+            cards, _ = cards_of(inventory, None)
+            for engine in choose(search_of(inventory, settings, cards)).engines:
+                chosen = replace(engine.candidate.shape, cards=engine.cards, dp=engine.replicas)
+                assert [limit.id for limit in violations(chosen)] == [], (machine, workload)
 
 
 OVERRIDES: list[tuple[str, Args, Args]] = [

@@ -47,14 +47,21 @@ def _capabilities(shape: EngineShape) -> list[ComputeCapability]:
     return [card.compute_capability for card in shape.cards]
 
 
-def _unserved(shape: EngineShape, backend: str | None) -> bool:
+def _unserved(kv_dtype: str, backend: str | None, capabilities: list[ComputeCapability]) -> bool:
     if backend is None:
         return False
-    oldest = SERVES.get((backend, shape.kv_dtype))
-    if oldest is None or min(_capabilities(shape)) < oldest:
+    oldest = SERVES.get((backend, kv_dtype))
+    if oldest is None or min(capabilities) < oldest:
         return True
-    on_flash = backend == "FLASH_ATTN" and shape.kv_dtype == "fp8"
-    return on_flash and any(capability[0] not in FLASH_ATTN_FP8 for capability in _capabilities(shape))
+    on_flash = backend == "FLASH_ATTN" and kv_dtype == "fp8"
+    return on_flash and any(capability[0] not in FLASH_ATTN_FP8 for capability in capabilities)
+
+
+def _drafter_unserved(shape: EngineShape) -> bool:
+    """The drafter runs on the last stage only."""
+    per_replica = shape.tp * shape.pp
+    last = [card.compute_capability for i, card in enumerate(shape.cards) if i % per_replica >= per_replica - shape.tp]
+    return _method(shape) == "dflash" and _unserved(shape.kv_dtype, shape.drafter_attention_backend, last)
 
 
 def _too_old(shape: EngineShape) -> bool:
@@ -172,7 +179,7 @@ LIMITS = (
         id="backend-serves-kv-dtype",
         topic=Topic.ATTENTION,
         when="always",
-        broken=lambda s: _unserved(s, s.attention_backend),
+        broken=lambda s: _unserved(s.kv_dtype, s.attention_backend, _capabilities(s)),
         because="this attention backend does not serve this KV data type on one of the cards (fp8 below 8.9 is "
         "FlashInfer's alone, int8 and int4 per token and head are Triton's alone)",
         source="syv-ai/HyperQwen docs/gotchas.md 40; vLLM 0.33.0 v1/attention/backends/",
@@ -182,8 +189,8 @@ LIMITS = (
         id="drafter-backend-serves-kv-dtype",
         topic=Topic.ATTENTION,
         when="DFlash2",
-        broken=lambda s: _method(s) == "dflash" and _unserved(s, s.drafter_attention_backend),
-        because="the drafter's attention backend does not serve this KV data type on one of the cards",
+        broken=_drafter_unserved,
+        because="the drafter's attention backend does not serve this KV data type on a card of the last stage",
         source="syv-ai/HyperQwen docs/gotchas.md 40; vLLM 0.33.0 v1/attention/backends/",
         evidence=Evidence.MEASURED,
     ),
