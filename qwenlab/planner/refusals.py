@@ -77,7 +77,7 @@ def _memory_text(settings: Settings, cards: tuple[Card, ...], choice: Choice) ->
     have = ", ".join(f"{card.name} with {card.memory_gib - card.in_use_gib:.1f} GiB free" for card in cards)
     largest = max(search.evaluations, key=lambda footprint: len(footprint.members))
     fits = " or ".join(_would_fit(settings, cards[0]))
-    return f"{have}: too little. {search.why_not(largest)}. What would fit: {fits}"
+    return f"{have}: too little ({search.why_not(largest)}). What would fit: {fits}"
 
 
 def _would_fit(settings: Settings, like: Card) -> list[str]:
