@@ -127,7 +127,7 @@ def memory(models_dir: Path) -> list[dict[str, Any]]:
                 "need_gib": (30 if format_ == "fp8" else 52) + (4 if tokens else 0) + pin / GIB + 6,
                 "model": str(models_dir / format_),
                 "args": args,
-                "env": {},
+                "env": {"VLLM_USE_DEEP_GEMM": "0"},
                 "limit_s": 150,
                 "predicted": {"kv_tokens": expected.pool_tokens, "blocks": expected.num_blocks},
             }
@@ -135,13 +135,19 @@ def memory(models_dir: Path) -> list[dict[str, Any]]:
     return arms
 
 
-def planned(models_dir: Path, inventory: HostInventory, card: int) -> list[dict[str, Any]]:
+def stock(models_dir: Path) -> list[dict[str, Any]]:
+    """`vllm serve MODEL` at its defaults, for the ratios."""
+    arm = smoke(models_dir)[0]
+    return [{**arm, "name": "stock", "group": "stock", "bursts": BURSTS, "named_cards": [0]}]
+
+
+def planned(inventory: HostInventory, card: int, workloads: list[str]) -> list[dict[str, Any]]:
     """What qwenlab plans for one card, as it emits it: only dummy weights and a fixed acceptance are added.
 
     Dummy checkpoints are written where the plan looks for its own.
     """
     arms = []
-    for workload in ("chat", "batch", "long"):
+    for workload in workloads:
         settings = load(
             {
                 "qwen_workload": workload,
@@ -170,7 +176,7 @@ def planned(models_dir: Path, inventory: HostInventory, card: int) -> list[dict[
                     "model": args.pop("model"),
                     "args": args,
                     "env": engine.env,
-                    "bursts": [b for b in BURSTS if b["concurrency"] <= engine.max_num_seqs or b["label"] == "c64"],
+                    "bursts": [burst for burst in BURSTS if burst["concurrency"] <= engine.max_num_seqs],
                     "predicted": {
                         "kv_tokens": engine.kv.tokens if engine.kv else None,
                         "speed": engine.predicted.model_dump() if engine.predicted else None,
@@ -181,7 +187,7 @@ def planned(models_dir: Path, inventory: HostInventory, card: int) -> list[dict[
     return arms
 
 
-GROUPS = {"smoke": smoke, "memory": memory}
+GROUPS = {"smoke": smoke, "stock": stock, "memory": memory}
 
 
 def write_models(models_dir: Path) -> None:
@@ -200,13 +206,14 @@ def main() -> None:
     options.add_argument("--models", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--inventory", type=Path, help="`probe --json` of the machine: adds what qwenlab plans for it")
+    options.add_argument("--workloads", default="chat,batch,long")
     options.add_argument("--card", type=int, default=0, help="the card that the plans are for")
     given = options.parse_args()
     write_models(given.models)
     arms = [arm for name in filter(None, given.group.split(",")) for arm in GROUPS[name](given.models)]
     if given.inventory:
         inventory = HostInventory.model_validate(json.loads(given.inventory.read_text())["inventory"])
-        arms += planned(given.models, inventory, given.card)
+        arms += planned(inventory, given.card, given.workloads.split(","))
     given.out.write_text(json.dumps(arms, indent=1) + "\n")
     print(f"{len(arms)} arms in {given.out}")
 
