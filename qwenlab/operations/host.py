@@ -12,6 +12,7 @@ from pyinfra.facts.deb import DebPackages
 
 from qwenlab.facts.host_base import HostBasics
 from qwenlab.operations.paths import put
+from qwenlab.operations.planning import host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.preflight import Login, needs, problems
 from qwenlab.render import RemoteFile
@@ -41,7 +42,10 @@ def check(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         password=bool(arguments.get("_sudo_password") or arguments.get("_use_sudo_password")),
     )
     base = host.get_fact(HostBasics, paths=tuple(needs(settings)), _sudo=False)
-    if found := problems(base, settings, login, time.time()):
+    found = problems(base, settings, login, time.time())
+    if not found and (plan := host_plan(settings)).status == "refused":
+        found = [one.text for one in plan.refusals]
+    if found:
         yield refusal(found)
     else:
         host.noop(f"{base.os_name}, {base.architecture}: fit to serve")
