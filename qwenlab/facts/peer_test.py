@@ -28,7 +28,7 @@ _BLOCK = 256
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PULL = b"""
 .version 6.4
-.target sm_70
+.target @TARGET@
 .address_size 64
 .visible .entry pull(.param .u64 into, .param .u64 from, .param .u32 count)
 {
@@ -89,6 +89,15 @@ class Cuda:
                 return ordinal
         raise CudaError(f"CUDA lists {count.value} cards and none is {uuid}")
 
+    def target(self, device: int) -> bytes:
+        """The PTX target for a card: compilers since CUDA 13 know nothing older than sm_75, Volta nothing newer."""
+        numbers = []
+        for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+            number = ctypes.c_int()
+            self.call("cuDeviceGetAttribute", ctypes.byref(number), attribute, device)
+            numbers.append(number.value)
+        return b"sm_75" if tuple(numbers) >= (7, 5) else b"sm_70"
+
     def can_access(self, device: int, peer: int) -> bool:
         """Whether the driver would let `device` read `peer`."""
         answer = ctypes.c_int()
@@ -111,7 +120,7 @@ class Side:
             cuda.call("cuMemsetD32_v2", buffer, ctypes.c_uint(0), ctypes.c_size_t(_WORDS))
         cuda.call("cuMemcpyHtoD_v2", self.own, self.values, ctypes.c_size_t(4 * _WORDS))
         module, self._pull = ctypes.c_void_p(), ctypes.c_void_p()
-        cuda.call("cuModuleLoadData", ctypes.byref(module), _PULL)
+        cuda.call("cuModuleLoadData", ctypes.byref(module), _PULL.replace(b"@TARGET@", cuda.target(device)))
         cuda.call("cuModuleGetFunction", ctypes.byref(self._pull), module, b"pull")
 
     def use(self) -> None:

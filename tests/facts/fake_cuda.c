@@ -23,6 +23,11 @@ status cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
     uuid[15] = (unsigned char)(device + 1);
     return 0;
 }
+status cuDeviceGetAttribute(int *value, int attribute, int device) {
+    (void)device;
+    *value = attribute == 75 ? 9 : 0;
+    return 0;
+}
 status cuDeviceCanAccessPeer(int *answer, int device, int peer) {
     (void)device; (void)peer;
     *answer = !is("refuse");
@@ -51,7 +56,7 @@ status cuMemcpyDtoH_v2(void *into, uint64_t from, size_t size) {
 status cuModuleLoadData(void **module, const char *image) {
     static int loaded;
     *module = &loaded;
-    return strstr(image, ".entry pull") ? 0 : 218;
+    return strstr(image, ".entry pull") && strstr(image, ".target sm_75\n") ? 0 : 218;
 }
 status cuModuleGetFunction(void **function, void *module, const char *name) {
     *function = module;

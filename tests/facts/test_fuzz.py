@@ -80,7 +80,7 @@ def mutilated(draw: st.DrawFn) -> tuple[str, str]:
     return name, text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(mutilated())
 def test_nothing_but_the_documented_error(sample: tuple[str, str]) -> None:
     name, text = sample
@@ -90,7 +90,7 @@ def test_nothing_but_the_documented_error(sample: tuple[str, str]) -> None:
         return
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(mutilated(), min_size=1, max_size=4))
 def test_an_inventory_comes_out_of_everything(samples: list[tuple[str, str]]) -> None:
     inventory = build_inventory(Recording(dict(samples)))
@@ -98,7 +98,7 @@ def test_an_inventory_comes_out_of_everything(samples: list[tuple[str, str]]) ->
     assert all(gpu.usable == (gpu.unusable_because is None) for gpu in inventory.gpus)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(PARSERS)), st.text(max_size=200))
 def test_foreign_text(name: str, text: str) -> None:
     try:
@@ -112,7 +112,7 @@ def told(reading: Reading) -> bool:
     return bool(reading.damage or reading.notes or reading.failure or reading.lost)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(("smi_xml", "smi_table")), st.data())
 def test_a_cut_report_never_counts_wrong_in_silence(name: str, data: st.DataObject) -> None:
     parse, text = PARSERS[name]
@@ -147,7 +147,7 @@ def test_the_last_card_of_a_box_is_missed_by_the_bus() -> None:
     assert (len(inventory.gpus), len(inventory.usable_gpus), inventory.parse) == (2, 1, ParseState.DEGRADED)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 10_000))
 def test_a_matrix_that_lost_characters_is_right_unknown_or_refused(seed: int) -> None:
     """Relations that are read at all are those of the whole matrix."""
