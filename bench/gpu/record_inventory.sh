@@ -11,5 +11,5 @@ PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH
 python3 -m qwenlab probe --record "$into" --scrub ||
     echo "the sources differ, see above"
-python3 -m qwenlab probe --json >"$into/probe.json" 2>"$into/probe.err" ||
+python3 -m qwenlab probe --from "$into" --json >"$into/probe.json" 2>"$into/probe.err" ||
     echo "probe --json: exit $?, see probe.err (it needs pydantic, yaml and rich)"
