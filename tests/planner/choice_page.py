@@ -196,8 +196,9 @@ def _engine(engine: EnginePlan) -> str:
     weights = engine.checkpoint.repo.split("/")[1]
     prepared = ", prepared" if engine.checkpoint.format.endswith("prepared") else ""
     return (
-        f"{(layout or 'one card ') + split}: {weights}{prepared}, {draft}, "
-        f"{engine.kv_cache_dtype} on {engine.attention_backend}, {engine.max_model_len:,} tokens, {engine.max_num_seqs} seats"
+        f"{(layout + split).strip() or 'one card'}: {weights}{prepared}, {draft}, "
+        f"{engine.kv_cache_dtype} on {engine.attention_backend}, {engine.max_model_len:,} tokens, "
+        f"{engine.max_num_seqs} seats"
     )
 
 
