@@ -92,16 +92,6 @@ def test_apt_judges_the_signing_key(
     assert words.get(bench.distribution, "") in said
 
 
-def test_a_module_that_does_not_compile_is_not_installed(bench: Bench) -> None:
-    bench.stage.gpus.install(inventory.load("1x3090"), driver=None)
-    bench.answer("apt-get -qq -y purge 'nvidia-*' libnvidia-ml1 libcuda1")
-    assert bench.use(Variant.BROKEN_MODULE)[0] == 0
-    bench.host.ssh_run(f"{INSTALL} nvidia-driver-pinning-580")
-    bench.answer(f"{INSTALL} {COMPUTE}")
-    assert "installed" not in bench.answer("dkms status nvidia")[1]
-    assert bench.answer("modinfo -F version nvidia")[0] == 1
-
-
 def test_toolkit_minors_lie_side_by_side_and_the_newer_takes_the_link(bench: Bench) -> None:
     assert bench.use(Variant.GOOD)[0] == 0
     bench.host.ssh_run(f"{INSTALL} cuda-toolkit-13-0 && {INSTALL} cuda-toolkit-13-1")
@@ -120,3 +110,14 @@ def test_secure_boot_rejects_the_module(bench: Bench) -> None:
     assert bench.answer("modprobe nvidia") == (1, rejected)
     bench.stage.gpus.install(inventory.load("1x3090"), driver=None, nouveau=False)
     assert bench.answer("modprobe nvidia || nvidia-smi -L")[0] == 0
+
+
+def test_a_module_that_does_not_compile_is_not_installed(bench: Bench) -> None:
+    """Last in this file: it leaves the package half-configured, as such a build does."""
+    bench.stage.gpus.install(inventory.load("1x3090"), driver=None)
+    bench.answer("apt-get -qq -y purge 'nvidia-*' libnvidia-ml1 libcuda1")
+    assert bench.use(Variant.BROKEN_MODULE)[0] == 0
+    bench.host.ssh_run(f"{INSTALL} nvidia-driver-pinning-580")
+    bench.answer(f"{INSTALL} {COMPUTE}")
+    assert "installed" not in bench.answer("dkms status nvidia")[1]
+    assert bench.answer("modinfo -F version nvidia")[0] == 1
