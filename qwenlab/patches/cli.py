@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from qwenlab.patches.port import port, report_lines
 from qwenlab.patches.trees import TreeError, release_tree
 
 FAILED = 1
+ROOT = Path(__file__).parents[2]
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -73,6 +75,8 @@ def _port(options: argparse.Namespace) -> int:
     ):
         report = port(options.old, old, options.new, new, options.write)
     print("\n".join(report_lines(report)))
+    if options.tests:
+        subprocess.run([sys.executable, "-m", "tests.patches.turned", options.old, options.new], cwd=ROOT, check=True)
     return 0 if all(patch.fits for patch in report.patches) else FAILED
 
 
@@ -114,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     porting.add_argument("--old-tree", type=Path)
     porting.add_argument("--new-tree", type=Path)
     porting.add_argument("--write", type=Path, metavar="FOLDER", help="write the patches that fit, refitted, here")
+    porting.add_argument(
+        "--tests", action="store_true", help="run the probes on NEW: which tests turn (a checkout only)"
+    )
     source(verb("seal", _seal, "write the digests after a patch was changed (for maintainers)"))
     doc = verb("document", _document, "docs/patches.md from the manifests")
     doc.add_argument("--write", action="store_true")
