@@ -82,7 +82,7 @@ def fetch(job: dict[str, Any]) -> bytes:
         raise ValueError(f"there is no {job['file']}")
     page = f"{job['index'].rstrip('/')}/uv/"
     with opened(page) as response:
-        links = Links(response.geturl())
+        links = Links(page)  # with its credentials, which files on the same server want too
         links.feed(response.read().decode())
     if job["file"] not in links.found:
         raise ValueError(f"its page lists no {job['file']}")

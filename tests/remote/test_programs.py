@@ -1,0 +1,209 @@
+"""The programs that run on a host: what they do with files, and the words they have for failures."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.server
+import io
+import json
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+from qwenlab.remote import build_release, engine, fetch_checkpoint
+
+PROGRAM = Path(str(files("qwenlab.remote").joinpath("fetch_uv.py")))
+
+
+def wheel(version: str) -> bytes:
+    """A wheel like uv's."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(f"uv-{version}.data/scripts/uv", "#!/bin/sh\necho uv\n")
+    return buffer.getvalue()
+
+
+@contextmanager
+def index(pages: dict[str, bytes]) -> Iterator[str]:
+    """A package index that asks for the credentials me:secret."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            allowed = self.headers.get("Authorization") == "Basic bWU6c2VjcmV0"
+            body = pages.get(self.path) if allowed else b""
+            self.send_response(200 if allowed and body else 404 if allowed else 401)
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://me:secret@127.0.0.1:{server.server_port}/simple"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def fetch_uv(job: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Run the program as the host does."""
+    return subprocess.run(
+        [sys.executable, str(PROGRAM)], input=json.dumps(job), text=True, capture_output=True, check=False
+    )
+
+
+def uv_job(target: Path, content: bytes, **more: Any) -> dict[str, Any]:
+    """A job for uv 1.2.3."""
+    return {
+        "version": "1.2.3",
+        "file": "uv-1.2.3-py3-none-x.whl",
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "index": None,
+        "folder": None,
+        "target": str(target),
+        **more,
+    }
+
+
+def test_uv_comes_from_the_index_and_replaces_an_older_one(tmp_path: Path) -> None:
+    content, target = wheel("1.2.3"), tmp_path / "uv"
+    target.write_text("old")
+    page = b'<a href="/files/uv-1.2.2-py3-none-x.whl">a</a><a href="/files/uv-1.2.3-py3-none-x.whl#sha256=0">b</a>'
+    with index({"/simple/uv/": page, "/files/uv-1.2.3-py3-none-x.whl": content}) as url:
+        done = fetch_uv(uv_job(target, content, index=url))
+    assert done.returncode == 0, done.stderr
+    assert target.read_text().startswith("#!/bin/sh")
+    assert target.stat().st_mode & 0o777 == 0o755
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_uv_comes_from_a_folder_before_any_index(tmp_path: Path) -> None:
+    content = wheel("1.2.3")
+    (tmp_path / "uv-1.2.3-py3-none-x.whl").write_bytes(content)
+    done = fetch_uv(uv_job(tmp_path / "uv", content, folder=str(tmp_path), index="http://127.0.0.1:1/simple"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "uv").exists()
+
+
+def test_another_file_than_the_pinned_one_is_never_put_in_place(tmp_path: Path) -> None:
+    (tmp_path / "uv-1.2.3-py3-none-x.whl").write_bytes(wheel("6.6.6"))
+    target = tmp_path / "bin" / "uv"
+    target.parent.mkdir()
+    done = fetch_uv(uv_job(target, wheel("1.2.3"), folder=str(tmp_path)))
+    assert done.returncode == 1
+    assert "pinned is" in done.stderr
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            {"index": "http://me:secret@127.0.0.1:1/simple"},
+            ["package index http://127.0.0.1:1/simple", "qwen_index_url"],
+        ),
+        ({"folder": "/nowhere"}, ["the folder /nowhere", "uv-1.2.3-py3-none-x.whl"]),
+    ],
+)
+def test_an_unreachable_source_is_named_without_its_credentials(
+    tmp_path: Path, more: dict[str, Any], words: list[str]
+) -> None:
+    done = fetch_uv(uv_job(tmp_path / "uv", b"", **more))
+    assert done.returncode == 1
+    assert all(word in done.stderr for word in words), done.stderr
+    assert "secret" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def response(status: int) -> httpx2.Response:
+    """An answer of the hub."""
+    return httpx2.Response(status, request=httpx2.Request("GET", "http://hub/api"))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (HfHubHTTPError("x", response=response(401)), ["HTTP 401", "qwen_hub_token_file"]),
+        (HfHubHTTPError("x", response=response(403)), ["HTTP 403", "licence"]),
+        (GatedRepoError("x", response=response(403)), ["gated", "accept its licence"]),
+        (RepositoryNotFoundError("x", response=response(404)), ["HTTP 404", "name"]),
+        (HfHubHTTPError("x", response=response(429)), ["HTTP 429"]),
+        (HfHubHTTPError("x", response=response(503)), ["HTTP 503", "deploy again later"]),
+        (OSError(errno.ENOSPC, "No space left on device"), ["is full", "qwen_model_directory"]),
+        (httpx2.ConnectError("Connection refused"), ["cannot be reached", "qwen_hub_endpoint"]),
+        (RuntimeError("something else"), ["RuntimeError: something else"]),
+    ],
+)
+def test_each_failure_of_a_fetch_says_what_to_do(error: Exception, words: list[str]) -> None:
+    text = fetch_checkpoint.explain(error, "owner/name", Path("/srv/qwen/models/owner/name/0"))
+    assert all(word in text for word in words), text
+
+
+def test_the_cause_behind_an_error_is_found() -> None:
+    error = RuntimeError("download failed")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    assert "is full" in fetch_checkpoint.explain(error, "a/b", Path("/srv/a/b/0"))
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("error: No space left on device (os error 28)", "disk is full"),
+        ("Hash mismatch for `numpy==2`", "not the one that was pinned"),
+        ("client error (Connect): tcp connect error: Connection refused", "cannot be reached"),
+        ("invalid peer certificate: UnknownIssuer", "qwen_extra_ca_certificates"),
+        ("401 Unauthorized", "credentials"),
+        ("No solution found when resolving dependencies", "lacks a pinned file"),
+        ("a\nb\nc\nsomething strange", "b / c / something strange"),
+    ],
+)
+def test_each_failure_of_a_build_says_what_to_do(output: str, words: str) -> None:
+    assert words in build_release.advise(output)
+
+
+def test_remains_of_interrupted_builds_are_removed_and_whole_releases_stay(tmp_path: Path) -> None:
+    for name, mark in {"a": True, "b.partial": False, "c": False, "d.partial": True}.items():
+        (tmp_path / name).mkdir()
+        if mark:
+            (tmp_path / name / "release.json").touch()
+    (tmp_path / ".lock").touch()
+    build_release.sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "a"]
+
+
+def test_a_release_that_does_not_fit_is_refused_before_it_is_begun(tmp_path: Path) -> None:
+    job = {"need_gib": 99_999, "environment": {}}
+    with pytest.raises(build_release.StepError, match=r"GiB free and the release takes 99999"):
+        build_release.build(job, tmp_path / "x.partial", tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_alias_is_a_distribution_that_python_finds(tmp_path: Path) -> None:
+    build_release.write_alias(tmp_path, "vllm", "0.32.0+cpu")
+    program = "import importlib.metadata as m; print(m.version('vllm'))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONPATH": str(tmp_path)}, text=True, capture_output=True, check=True
+    )
+    assert done.stdout.strip() == "0.32.0+cpu"
+
+
+def test_the_key_is_read_from_the_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engine.read_credential("api_key") is None
+    (tmp_path / "api_key").write_text("key\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert engine.read_credential("api_key") == "key"
+    assert engine.read_credential("other") is None

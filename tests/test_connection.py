@@ -1,0 +1,26 @@
+"""What a person is told about a host that pyinfra cannot log in to."""
+
+import pytest
+
+from qwenlab.connection import advice
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("[rack1] Could not resolve hostname (name not known)", "its name is unknown"),
+        ("\x1b[1m[rack1]\x1b[0m \x1b[31mAuthentication error (username=a): x\x1b[0m", "ssh-copy-id"),
+        ("[rack1] Could not connect ([Errno 111] refused)", "does not answer"),
+        ("[rack1] SSH error (Error reading SSH protocol banner)", "broke off"),
+    ],
+)
+def test_connection_errors_are_followed_by_what_to_do(message: str, words: str) -> None:
+    text = advice(message)
+    assert text is not None
+    assert text.startswith("[rack1] what to do: ")
+    assert words in text
+
+
+@pytest.mark.parametrize("message", ["[rack1] Error: executed 0 commands", "No hosts remaining!", "[rack1] refused: x"])
+def test_other_errors_stand_for_themselves(message: str) -> None:
+    assert advice(message) is None
