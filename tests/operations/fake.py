@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyinfra.api.command import FunctionCommand, StringCommand
@@ -13,7 +13,7 @@ from pyinfra.api.operation import add_op
 from pyinfra.api.state import State, StateStage
 from pyinfra.context import ctx_host, ctx_state
 
-Answer = str | list[str] | dict[str, Any]
+Answer = str | Sequence[str] | dict[str, Any]
 
 
 def commands(operation: Callable[..., Any], answers: Mapping[Any, Answer], **arguments: Any) -> list[tuple[str, str]]:
