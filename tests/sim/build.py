@@ -12,7 +12,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "src"
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-format-truncation")
-SHARED = ("store.c", "sim.c")
+SHARED = ("store.c", "sim.c", "text.c")
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,8 @@ nvmlReturn_t copy_text(const char *text, char *out, unsigned size);
 nvmlReturn_t copy_field(int gpu, const char *name, char *out, unsigned size);
 nvmlReturn_t copy_unsigned(int gpu, const char *name, double scale, unsigned *out);
 nvmlReturn_t copy_flag(int gpu, const char *name, unsigned *out);
+nvmlReturn_t slice_field(int gpu, int mig, const char *name, char text[SIM_TEXT]);
+nvmlReturn_t slice_number(int gpu, int mig, const char *name, double *value);
 nvmlDevice_t device_handle(int gpu, int mig);
 unsigned long long mib_bytes(double mib);
 
