@@ -1,1 +1,1 @@
-"""Programs that run on the host. They import nothing but the standard library: nothing of qwenlab is there."""
+"""Programs that run on the host. They import the standard library, each other, and what the release brings."""

@@ -53,7 +53,8 @@ ADVICE = (
     ),
     (
         ("No interpreter found", "No solution found", "not found in the package registry", "no wheels"),
-        "the index lacks a pinned file: check qwen_index_url, qwen_extra_index_urls and qwen_wheel_directory",
+        "a pinned file is in none of the sources: check qwen_index_url, qwen_find_links, qwen_wheel_directory and "
+        "qwen_python",
     ),
 )
 

@@ -167,7 +167,7 @@ def test_the_cause_behind_an_error_is_found() -> None:
         ("client error (Connect): tcp connect error: Connection refused", "cannot be reached"),
         ("invalid peer certificate: UnknownIssuer", "qwen_extra_ca_certificates"),
         ("401 Unauthorized", "credentials"),
-        ("No solution found when resolving dependencies", "lacks a pinned file"),
+        ("No solution found when resolving dependencies", "in none of the sources"),
         ("a\nb\nc\nsomething strange", "b / c / something strange"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Fetching, verifying, serving and pruning checkpoints, on the host that holds them."""

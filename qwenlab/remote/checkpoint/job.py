@@ -1,0 +1,45 @@
+"""What a fetch is asked to do: JSON that the deploy puts beside the unit, readable for the service user alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """One checkpoint to fetch.
+
+    Attributes:
+        repo: `owner/name`; revision: commit, or a branch that is resolved once.
+        directory: where it shall lie; models: the directory of all checkpoints.
+        source: `hub`, `peer` or `path`.
+        endpoint: address of the hub, or of the peer's server.
+        token: of the hub.
+        place: directory or archive of a `path` source.
+        manifest: of the `peer` source: what the peer has verified, brought by the control machine.
+        format: catalogue format that the plan counts on; None when any will do.
+        status: file that tells the control machine how far it is.
+        environment: proxies and certificates.
+        attempts, backoff_s: how often in a row a request may fail, and the first pause; it doubles.
+        prepare: what `qwenlab.preparation` does afterwards; None for nothing.
+    """
+
+    repo: str
+    revision: str
+    directory: str
+    models: str
+    source: str
+    status: str
+    endpoint: str = "https://huggingface.co"
+    token: str | None = None
+    place: str | None = None
+    manifest: dict[str, Any] | None = None
+    format: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    attempts: int = 6
+    backoff_s: float = 1.0
+    prepare: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"Job({self.repo}@{self.revision[:12]} from {self.source})"
