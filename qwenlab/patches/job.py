@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qwenlab.patches.applier import digest
-from qwenlab.patches.manifest import diff, file_digests, load
+from qwenlab.patches.manifest import SeriesError, diff, file_digests, load
 from qwenlab.patches.needs import ordered
 
 
@@ -37,7 +37,10 @@ def make_job(
     files = {}
     for path in sorted({path for patch in patches for path in patch.files}):
         key = "+".join(patch.id for patch in patches if path in patch.files)
-        files[path] = {"stock": digests[path].stock, "patched": digests[path].patched[key]}
+        try:
+            files[path] = {"stock": digests[path].stock, "patched": digests[path].patched[key]}
+        except KeyError:
+            raise SeriesError(f"digests.json of vLLM {vllm} does not hold {path} with {key}: seal the series") from None
     job: dict[str, Any] = {
         "vllm": vllm,
         "patches": [{"id": patch.id, "sha256": patch.sha256, "diff": diff(vllm, patch, root)} for patch in patches],

@@ -171,7 +171,7 @@ def serve(
     port = free_port()
     common = [
         *(str(checkpoints / "target"), "--served-model-name", "q", "--max-model-len", "1024"),
-        *("--max-num-seqs", "2", "--dtype", "bfloat16", "--language-model-only", "--enforce-eager"),
+        *("--max-num-seqs", "2", "--dtype", "float16", "--language-model-only", "--enforce-eager"),
         *("--async-scheduling", "--host", "127.0.0.1", "--enable-prompt-tokens-details", "--max-num-batched-tokens"),
         *("512", *arguments),
     ]

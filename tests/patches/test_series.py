@@ -77,18 +77,29 @@ NEEDS: dict[str, tuple[dict[str, Any], bool, set[str]]] = {
     "a key": ({}, True, {"auth-deny-default"}),
     "tool calls": ({"args": {"enable-auto-tool-choice": True}}, False, TOOLS),
     "a pinned pool": ({"args": {"kv-cache-memory-bytes": 1}}, False, {"pinned-pool-release"}),
-    "MTP on one card": ({"speculation": MTP}, False, set()),
-    "DFlash2 on one card": ({"speculation": DFLASH}, False, {"kv-group-size", "dflash-fixed-block"}),
+    "MTP on one card": ({"speculation": MTP}, False, {"gdn-state-bounds"}),
+    "DFlash2 on one card": (
+        {"speculation": DFLASH},
+        False,
+        {"kv-group-size", "dflash-fixed-block", "gdn-state-bounds"},
+    ),
     "a pipeline": ({"pp": 2, "args": {"language-model-only": True}}, False, {"last-stage-embedding"}),
     "MTP over a pipeline": (
         {"pp": 2, "speculation": MTP},
         False,
-        {"mtp-shared-embedding-pp", "pp-batch-cap", "last-stage-embedding"},
+        {"mtp-shared-embedding-pp", "pp-batch-cap", "last-stage-embedding", "gdn-state-bounds"},
     ),
     "DFlash2 over a pipeline": (
         {"pp": 2, "speculation": DFLASH},
         False,
-        {"aux-hidden-states-over-pp", "kv-group-size", "dflash-fixed-block", "pp-batch-cap", "last-stage-embedding"},
+        {
+            "aux-hidden-states-over-pp",
+            "kv-group-size",
+            "dflash-fixed-block",
+            "pp-batch-cap",
+            "last-stage-embedding",
+            "gdn-state-bounds",
+        },
     ),
     "a packed embedding": ({"checkpoint": PACKED}, False, {"quantized-embedding"}),
 }
@@ -116,7 +127,7 @@ def test_the_older_release_needs_more(changes: dict[str, Any], expected: set[str
 def test_a_release_carries_what_any_of_its_engines_needs_in_series_order() -> None:
     plan = host_plan("0.33.0", engine(speculation=DFLASH), engine(name="second", patches=("auth-deny-default",)))
     found = chosen(load("0.33.0"), plan, keyed=False)
-    assert found == ("kv-group-size", "auth-deny-default", "dflash-fixed-block")
+    assert found == ("kv-group-size", "auth-deny-default", "dflash-fixed-block", "gdn-state-bounds")
 
 
 def test_a_plan_that_names_an_unknown_patch_is_not_deployed() -> None:

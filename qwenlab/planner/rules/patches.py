@@ -126,6 +126,15 @@ RULES = (
         "vLLM 0.33.0 v1/worker/gpu/model_runner.py; syv-ai/HyperQwen spec-sampler-prewarm",
         lambda c: c.method is not None and c.vllm < MENDED_UPSTREAM,
     ),
+    _patch(
+        "gdn-state-bounds",
+        "speculation",
+        "a count of accepted tokens outside its row makes the recurrent kernel use another request's state; the guard "
+        "masks the lookup",
+        "vllm-project/vllm PR #50021; syv-ai/HyperQwen pr50021",
+        lambda c: c.method is not None,
+        Evidence.DERIVED,
+    ),
     Rule(
         id="patches-of-the-checkpoint",
         topic=Topic.PATCHES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -104,3 +105,94 @@ def the_drafter_s_kernel_has_one_block_constant(s: Surroundings) -> None:
     other, _ = drafter_inputs(s.version, [9, 3], with_16)
     for name, value in one.items():
         assert torch.equal(value, other[name]), f"{name} depends on the block constant"
+
+
+HEADS, WIDTH, DEPTH, TOKENS = 2, 32, 32, 2
+
+
+@dataclass(frozen=True)
+class Step:
+    """Tokens of two requests, `TOKENS` each, for the fused recurrent update."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    a: torch.Tensor
+    b: torch.Tensor
+    a_log: torch.Tensor
+    bias: torch.Tensor
+    states: torch.Tensor
+
+    @classmethod
+    def drawn(cls) -> Step:
+        draw = torch.Generator().manual_seed(5)
+
+        def normal(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=draw)
+
+        tokens = 2 * TOKENS
+        return cls(
+            q=normal(1, tokens, HEADS, WIDTH),
+            k=normal(1, tokens, HEADS, WIDTH),
+            v=normal(1, tokens, HEADS, DEPTH),
+            a=normal(1, tokens, HEADS),
+            b=normal(1, tokens, HEADS),
+            a_log=normal(HEADS) * 0.1,
+            bias=normal(HEADS) * 0.1,
+            states=normal(6, HEADS, DEPTH, WIDTH),
+        )
+
+    def run(self, table: list[list[int]], accepted: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Outputs [tokens, heads, depth] and all states after the step."""
+        from vllm.third_party.flash_linear_attention.ops.fused_sigmoid_gating import (
+            fused_sigmoid_gating_delta_rule_update,
+        )
+
+        states = self.states.clone()
+        out, _ = fused_sigmoid_gating_delta_rule_update(
+            self.a_log,
+            self.a,
+            self.b,
+            self.bias,
+            self.q,
+            self.k,
+            self.v,
+            initial_state=states,
+            cu_seqlens=torch.tensor([0, TOKENS, 2 * TOKENS], dtype=torch.int32),
+            ssm_state_indices=torch.tensor(table, dtype=torch.int32),
+            num_accepted_tokens=torch.tensor(accepted, dtype=torch.int32),
+            use_qk_l2norm_in_kernel=True,
+        )
+        return out.view(2 * TOKENS, HEADS, DEPTH), states
+
+    def expected(self, request: int, state: int) -> torch.Tensor:
+        """The gated delta rule in plain torch: what a request's tokens give from a state."""
+        rows = []
+        h = self.states[state].clone()
+        for t in range(request * TOKENS, (request + 1) * TOKENS):
+            q, k = (torch.nn.functional.normalize(x[0, t], dim=-1) for x in (self.q, self.k))
+            decay = torch.exp(-torch.exp(self.a_log) * torch.nn.functional.softplus(self.a[0, t] + self.bias))
+            h = h * decay[:, None, None]
+            error = self.v[0, t] - torch.einsum("hvk,hk->hv", h, k)
+            h = h + (torch.sigmoid(self.b[0, t])[:, None] * error)[:, :, None] * k[:, None, :]
+            rows.append(torch.einsum("hvk,hk->hv", h, q) * WIDTH**-0.5)
+        return torch.stack(rows)
+
+
+@probe("gdn-state-bounds")
+def a_request_reaches_no_state_but_its_own(s: Surroundings) -> None:
+    step, table = Step.drawn(), [[1, 2], [3, 4]]
+    out, states = step.run(table, [2, 1])
+    for request, state in ((0, 2), (1, 3)):
+        rows = out[request * TOKENS : (request + 1) * TOKENS]
+        assert torch.allclose(rows, step.expected(request, state), atol=1e-4), f"request {request}: other values"
+    assert torch.equal(states[0], step.states[0])
+    assert torch.equal(states[5], step.states[5])
+    for accepted, request, foreign in (([3, 1], 0, 3), ([1, 0], 1, 2)):
+        out, states = step.run(table, accepted)
+        rows = out[request * TOKENS : (request + 1) * TOKENS]
+        used = torch.allclose(rows, step.expected(request, foreign), atol=1e-4)
+        assert not used, f"with {accepted[request]} accepted tokens request {request} reads another request's state"
+        assert not rows.any(), "the output of a row without a state is not zero"
+        own = states[table[request]]
+        assert torch.equal(own, step.states[table[request]]), "a state was written without having been read"
