@@ -112,7 +112,6 @@ def _points(row: Mapping[str, Any]) -> list[Point]:
         draft_tokens=min(draft[1], TRAINED_BLOCK.get(draft[0], draft[1])) if draft else 0,
         drafter_gb=data()["drafter_gb"].get(draft[0], 0.0) if draft else 0.0,
         state_bytes=STATE_BYTES[row.get("ssm_dtype", "float16")],
-        wsl2=row.get("wsl2", False),
     )
     found = []
     for measured in row["measured"]:

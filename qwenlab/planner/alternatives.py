@@ -11,7 +11,7 @@ from qwenlab.planner.layouts import Footprint
 from qwenlab.planner.plan import Rejected
 from qwenlab.planner.shape import Card, EngineShape
 
-SHOWN_RECIPES = 5
+SHOWN_RECIPES = 4
 SHOWN_LAYOUTS = 6
 
 

@@ -212,8 +212,11 @@ def _concrete(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knob
         else splits(place.pp, LAYERS, place.grid)
     )
     most = _most_layers(run, place, demand, knobs)
+    work = work_of(run.spec.key, run.recipe, place, run.split, demand.depth)
+    weight = format_weight(run.spec, place.cards, knobs.quality) * run.recipe.quality * (1 + WINDOW_BONUS)
+    accepted = tokens_per_step(demand.text, run.recipe.method, run.recipe.tokens)
     options = [
-        replace(run, split=split, bound=_bound(run.spec, run.recipe, (split,), place, demand, streams, knobs))
+        _Run(run.spec, run.recipe, split, weight * _rate((work.over(split),), demand, accepted, streams, streams))
         for split in wanted
         if all(layers <= limit for layers, limit in zip(split, most, strict=True))
     ]
@@ -230,10 +233,10 @@ def _bound(
     knobs: Knobs,
 ) -> float:
     """The score at full residency and with the model's own window: of one split, or above all between several."""
-    works = [work_of(spec.key, recipe, place, split, demand.depth) for split in layer_splits]
+    work = work_of(spec.key, recipe, place, layer_splits[0], demand.depth)
     weight = format_weight(spec, place.cards, knobs.quality) * recipe.quality * (1 + WINDOW_BONUS)
     accepted = tokens_per_step(demand.text, recipe.method, recipe.tokens)
-    return weight * _rate(works, demand, accepted, streams, streams)
+    return weight * _rate([work.over(split) for split in layer_splits], demand, accepted, streams, streams)
 
 
 def _rate(works: Sequence[Work], demand: Demand, accepted: float, streams: int, resident: int) -> float:

@@ -18,7 +18,7 @@ from qwenlab.planner.throughput import Link
 TENSOR_SIZES = (1, 2, 4, 8)  # 24 query heads and 4 KV heads must divide or be divided (3 and 6 fail on the KV heads)
 PIPELINE_SIZES = (2, 3, 4)
 LEAST_LAYERS = 4  # a stage without a full-attention layer makes the workers disagree on the cache layout
-COARSE = 8  # layers moved at once between three stages and more
+COARSE = 8  # layers moved at once where there are three stages and more, or many cards
 ALL_SUBSETS = 5  # up to so many cards every subset is looked at; above it, neighbours among the sorted cards
 WIDE_NVLINK = 8  # lanes; bridges of workstation cards have four at most
 
@@ -56,7 +56,7 @@ def place_of(footprint: Footprint, cards: Sequence[Card], links: Sequence[GpuPai
     members = [cards[member] for member in footprint.members]
     groups = (members[i : i + footprint.tp] for i in range(0, len(members), footprint.tp))
     link = max((link_of(group, links, wsl2=wsl2) for group in groups), key=list(Link).index)
-    grid = COARSE if footprint.pp > 2 else 1 if len(cards) <= ALL_SUBSETS else LEAST_LAYERS
+    grid = 1 if footprint.pp <= 2 and len(cards) <= ALL_SUBSETS else COARSE
     return Place(tuple(_anonymous(card) for card in members), footprint.tp, footprint.pp, link, grid)
 
 

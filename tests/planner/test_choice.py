@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,12 @@ import pytest
 from qwenlab.host_inventory import Gpu, HostInventory
 from qwenlab.planner import plan
 from qwenlab.planner.cards import cards_of
+from qwenlab.planner.choose import choose
 from qwenlab.planner.layouts import splits
 from qwenlab.planner.memory import budget, kv_layout, pool
 from qwenlab.planner.plan import EnginePlan, HostPlan, Speculation
+from qwenlab.planner.planning import search_of
+from qwenlab.planner.rules import violations
 from qwenlab.planner.shape import EngineShape
 from qwenlab.settings import load
 from tests.planner.machines import MACHINES, inventories
@@ -391,6 +395,16 @@ def test_every_machine_gets_an_answer_with_numbers_and_reasons(machine: str) -> 
         assert engine.kv is not None
         assert engine.kv.tokens >= engine.max_model_len
     assert all(len(card.why) > 10 for card in host.idle)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_no_choice_breaks_a_limit_of_the_rules(workload: str) -> None:
+    settings = load({"qwen_workload": workload})
+    for name, inventory in INVENTORIES.items():
+        choice = choose(search_of(inventory, settings, cards_of(inventory)[0]))
+        for engine in choice.engines:
+            shape = replace(engine.candidate.shape, cards=engine.cards, dp=engine.replicas)
+            assert [limit.id for limit in violations(shape)] == [], name
 
 
 def test_the_same_input_gives_the_same_plan() -> None:

@@ -77,4 +77,21 @@ class Work:
     state_bytes: int = 2
     depth: int = 2000
     streams: int = 1
-    wsl2: bool = False
+
+    def over(self, layers: tuple[int, ...]) -> Work:
+        """The same work with another layer split (`dataclasses.replace` takes four times as long)."""
+        return Work(
+            self.cards,
+            self.weights,
+            self.kv_bytes,
+            self.backend,
+            layers,
+            self.tp,
+            self.link,
+            self.draft,
+            self.draft_tokens,
+            self.drafter_gb,
+            self.state_bytes,
+            self.depth,
+            self.streams,
+        )
