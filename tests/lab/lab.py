@@ -58,13 +58,33 @@ def hosts(wanted: int | Sequence[HostSpec] = 1, **common: Any) -> Iterator[Lab]:
     specs = [HostSpec(**common)] * wanted if isinstance(wanted, int) else list(wanted)
     if common and not isinstance(wanted, int):
         raise TypeError("give either specs or common fields, not both")
+    with removed_after(claim(keep=False)) as lifetime:
+        yield fill(lifetime.record, specs)
+
+
+@dataclass
+class Lifetime:
+    """How long a lab lasts: to the end of its block, unless it is kept."""
+
+    record: LabRecord
+
+    def keep(self, note: str) -> None:
+        """The lab stays after this process, until `destroy`; `note` says whose it is."""
+        self.record.owner = None
+        self.record.notes[note] = ""
+        self.record.save()
+
+
+@contextmanager
+def removed_after(record: LabRecord) -> Iterator[Lifetime]:
+    """Remove the lab at the end of the block, however it ends: normally, by an exception, Ctrl-C or SIGTERM."""
     with _termination_unwinds():
-        record = claim(keep=False)
         try:
-            yield fill(record, specs)
+            yield Lifetime(record)
         finally:
-            with _undisturbed(), registry_lock():
-                remove(record)
+            if record.owner is not None:
+                with _undisturbed(), registry_lock():
+                    remove(record)
 
 
 def claim(*, keep: bool) -> LabRecord:
