@@ -21,7 +21,6 @@ from tests.patches.trees import Tree
 HERE = Path(__file__).parent
 KEY = "key-of-the-served-tests"
 START_SECONDS = 420
-TIE = 0.3  # nats; bfloat16 keeps about three digits, the logits here reach 15
 
 
 @dataclass(frozen=True)
@@ -89,11 +88,11 @@ class Server:
             int(details.get("cached_tokens") or 0),
         )
 
-    def follow(self, prompt: Sequence[int], reference: Answer) -> list[str]:
-        """Where greedy decoding leaves `reference` for another reason than a tie; all its tokens are compared.
+    def follow(self, prompt: Sequence[int], reference: Answer, tie: float) -> list[str]:
+        """Where greedy decoding leaves `reference` for another reason than rounding; all its tokens are compared.
 
-        After a tie (two tokens within `TIE` of each other, where rounding decides) the reference's token is given and
-        decoding goes on from there.
+        Two tokens within `tie` nats of each other may fall either way; then the reference's token is given and decoding
+        goes on from there.
         """
         at, wrong = 0, []
         while at < len(reference.tokens):
@@ -101,7 +100,7 @@ class Server:
             for token, expected in zip(found, reference.tokens[at:], strict=True):
                 at += 1
                 if token != expected:
-                    if reference.gaps[at - 1] >= TIE:
+                    if reference.gaps[at - 1] >= tie:
                         wrong.append(f"token {at}: {token}, not {expected} (ahead by {reference.gaps[at - 1]:.2f})")
                     break
         return wrong
@@ -171,7 +170,7 @@ def serve(
     port = free_port()
     common = [
         *(str(checkpoints / "target"), "--served-model-name", "q", "--max-model-len", "1024"),
-        *("--max-num-seqs", "2", "--dtype", "float16", "--language-model-only", "--enforce-eager"),
+        *("--max-num-seqs", "2", "--dtype", "bfloat16", "--language-model-only", "--enforce-eager"),
         *("--async-scheduling", "--host", "127.0.0.1", "--enable-prompt-tokens-details", "--max-num-batched-tokens"),
         *("512", *arguments),
     ]

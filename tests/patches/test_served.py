@@ -23,6 +23,9 @@ pytestmark = pytest.mark.engine
 TOKENS = 64
 PROMPTS = ((5, 6, 7, 8, 9, 10), (101, 22, 303, 44, 505, 66, 77, 88, 99, 11, 12, 13))
 LONG = tuple((number * 37) % 900 + 20 for number in range(700))  # more than the cache's block of 512 tokens
+# Two tokens may change places by rounding (bfloat16, logits up to 15) if they are this near to each other, in nats:
+SAME_KERNELS = 0.1  # between layouts, where sums are only split otherwise
+OTHER_KERNELS = 1.5  # with and without drafts: on the CPU one runs Triton's recurrent kernel, the other the native one
 DRAFTS = {"none": 0, "mtp": 2, "dflash": 7}
 PIPELINE = ("--pipeline-parallel-size", "2")
 
@@ -74,11 +77,15 @@ def visits(tree_of: TreeOf, checkpoints: Path, tmp_path_factory: pytest.TempPath
         arguments = [*spread.arguments, *speculation(version, method, checkpoints)]
         if len(spread.nodes) > 1:
             arguments += ["--master-port", str(free_port())]
-        reference = () if (layout, method) == ("one", "none") else visit(version, "one", "none").answers
+        reference: tuple[Answer, ...] = ()
+        if layout != "one":
+            reference = visit(version, "one", method).answers
+        elif method != "none":
+            reference = visit(version, "one", "none").answers
         folder = tmp_path_factory.mktemp("served")
         tree = tree_of(version, "patched")
         with serve(tree, checkpoints, folder, *arguments, nodes=spread.nodes, extra=spread.environment) as server:
-            return _ask(server, reference)
+            return _ask(server, reference, SAME_KERNELS if layout != "one" else OTHER_KERNELS)
 
     return visit
 
@@ -93,14 +100,15 @@ def speculation(version: str, method: str, checkpoints: Path) -> list[str]:
     return [] if method == "none" else ["--speculative-config", json.dumps(config)]
 
 
-def _ask(server: Server, reference: tuple[Answer, ...]) -> Visit:
-    if reference:
-        answers = reference
-        wrong = [
-            line for prompt, known in zip(PROMPTS, reference, strict=True) for line in server.follow(prompt, known)
-        ]
-    else:
-        answers, wrong = tuple(server.ask(prompt, TOKENS) for prompt in PROMPTS), []
+def _ask(server: Server, reference: tuple[Answer, ...], tie: float) -> Visit:
+    answers = tuple(server.ask(prompt, TOKENS) for prompt in PROMPTS)
+    known = zip(PROMPTS, answers, reference, strict=True) if reference else ()
+    wrong = [
+        line
+        for prompt, answer, told in known
+        if answer.tokens != told.tokens
+        for line in server.follow(prompt, told, tie)
+    ]
     fresh, cached = server.ask(LONG, 16), server.ask(LONG, 16)
     routes = [(path, method.upper()) for path, item in _routes(server).items() for method in item]
     return Visit(
@@ -120,13 +128,19 @@ def _routes(server: Server) -> dict[str, Any]:
 
 
 ALL = [("0.33.0", layout, method) for layout in LAYOUTS for method in DRAFTS]
-OLDER = [("0.32.0", "one", "none"), ("0.32.0", "pipeline", "mtp"), ("0.32.0", "pipeline", "dflash")]
+OLDER = [
+    ("0.32.0", "one", "none"),
+    ("0.32.0", "one", "mtp"),
+    ("0.32.0", "one", "dflash"),
+    ("0.32.0", "pipeline", "mtp"),
+    ("0.32.0", "pipeline", "dflash"),
+]
 ENGINES = [pytest.param(*engine, id="-".join(engine).replace(" ", "-")) for engine in (*ALL, *OLDER)]
 DRAFTING = [engine for engine in ENGINES if engine.values[2] != "none"]
 
 
 @pytest.mark.parametrize(("version", "layout", "method"), ENGINES)
-def test_greedy_answers_are_those_of_one_card_without_speculation(
+def test_greedy_answers_are_those_of_one_card_and_that_one_s_those_without_drafts(
     version: str, layout: str, method: str, visits: Visits
 ) -> None:
     visit = visits(version, layout, method)
