@@ -30,8 +30,8 @@ class PlannerSettings(SettingsGroup):
     vision: bool = setting(False, "load the vision tower and take images")
     quality: Literal["speed", "balanced", "fidelity"] = setting(
         "balanced",
-        "weight formats: `speed` takes the fastest, `balanced` asks 4-bit weights to be a tenth faster than 8-bit ones, "
-        "`fidelity` takes 8 bits and more only",
+        "weight formats: `speed` takes the fastest, `balanced` asks 4-bit weights to be a tenth faster than 8-bit "
+        "ones, `fidelity` takes 8 bits and more only",
     )
     checkpoint: str | None = setting(None, "catalogue key or weight format to serve; none: the planner's choice")
     speculation: Literal["mtp", "dflash", "off"] | None = setting(
