@@ -145,6 +145,10 @@ class GpuPair(_Value):
     measured_gb_s: float | None = None
     provenance: dict[str, Source] = Field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        """By what is known; the provenance is a mapping and stays out."""
+        return hash((self.a, self.b, self.nvlink_lanes, self.nvswitch, self.ancestor, self.peer_read, self.peer_write))
+
 
 class Disk(_Value):
     """One mounted file system, sizes in GiB."""
