@@ -81,6 +81,39 @@ def test_packages_that_are_missing_are_installed_and_the_index_is_renewed_only_t
     assert " gcc" not in install
 
 
+def test_certificates_are_trusted_once_they_changed() -> None:
+    path = "/usr/local/share/ca-certificates/lab.crt"
+    wanted_files = {path: RemoteFile("PEM\n")}
+    lines = [line for line, _ in commands(host.certificates, {}, wanted=wanted_files)]
+    assert lines[0].endswith(path)
+    assert lines[1] == "update-ca-certificates"
+    there = {"sha256sum": f"path=file 644 root root {sha256(b'PEM' + bytes([10])).hexdigest()} {path}"}
+    assert commands(host.certificates, there, wanted=wanted_files) == []
+
+
+FIT = """uid=0
+user=root
+sudo=root
+os=debian
+release=13
+os_name=Debian GNU/Linux 13 (trixie)
+arch=x86_64
+init=systemd
+systemd=257
+ram_kib=33554432
+python=3.13.5
+disk=/opt/qwen 104857600 /dev/sda 0
+disk=/srv/qwen/models 104857600 /dev/sda 0""".splitlines()
+
+
+def test_a_fit_host_passes_without_a_command_and_an_unfit_one_is_refused() -> None:
+    assert commands(host.check, {"/etc/os-release": FIT}, settings=settings()) == []
+    old = [line.replace("release=13", "release=10") for line in FIT]
+    ((kind, reasons),) = commands(host.check, {"/etc/os-release": old}, settings=settings())
+    assert kind == "refused"
+    assert "is not supported" in reasons
+
+
 def test_wrong_settings_refuse_the_host() -> None:
     assert commands(host.refuse, {}, reasons=("a", "b")) == [("refused", "a\nb")]
 

@@ -1,0 +1,83 @@
+"""What the host's answers to the deploy's questions mean."""
+
+from __future__ import annotations
+
+import pytest
+from pyinfra.api.exceptions import FactProcessError
+
+from qwenlab.facts.engine_release import EngineReleases, EngineState
+from qwenlab.facts.engine_units import EngineUnit, EngineUnits, UnitsState
+from qwenlab.facts.file_states import PathStates
+from qwenlab.facts.planned_inventory import PlannedInventory, without_own_use
+from qwenlab.host_inventory import Gpu, HostInventory
+
+
+def test_releases_are_listed_newest_first_and_the_distribution_s_python_first() -> None:
+    answer = [
+        "uv=0.13.9",
+        "python=/usr/bin/python3 3.13",
+        "python=/usr/bin/python3.13 3.13",
+        "python=/usr/bin/python3.11 3.11",
+        "python=/usr/bin/python3-broken ",
+        "current=releases/b",
+        "complete=100 a",
+        "complete=300 c",
+        "complete=200 b",
+    ]
+    assert EngineReleases().process(answer) == EngineState(
+        uv="0.13.9",
+        pythons={"3.13": "/usr/bin/python3", "3.11": "/usr/bin/python3.11"},
+        current="b",
+        complete=("c", "b", "a"),
+    )
+
+
+def test_a_bare_host_has_nothing() -> None:
+    assert EngineReleases().process(["uv=", "current="]) == EngineState()
+
+
+def test_an_engine_is_stale_when_it_runs_with_other_files_than_lie_there() -> None:
+    state = EngineUnits().process(["umbrella=active enabled no", "engine=a active no 1 1", "engine=b active no 1 2"])
+    assert state == UnitsState(True, True, False, {"a": EngineUnit("active", False), "b": EngineUnit("active", True)})
+
+
+@pytest.mark.parametrize(
+    ("fact", "answer"),
+    [
+        (EngineReleases(), ["complete=soon a"]),
+        (EngineUnits(), ["umbrella=active"]),
+        (EngineUnits(), ["engine=a active"]),
+        (PathStates(), ["path=file 644 root"]),
+    ],
+)
+def test_an_odd_answer_fails_that_host_alone(
+    fact: EngineReleases | EngineUnits | PathStates, answer: list[str]
+) -> None:
+    with pytest.raises(FactProcessError):
+        fact.process(answer)
+
+
+def test_names_in_questions_are_quoted() -> None:
+    assert "'/srv/my models'" in PathStates().command(paths=("/srv/my models",))
+    assert "'a; reboot'" in EngineUnits().command(names=("a; reboot",))
+    assert "'/opt/a b'" in EngineReleases().command(directory="/opt/a b", uv="uv")
+
+
+def card(uuid: str, used: int) -> Gpu:
+    """A card with so many MiB in use."""
+    return Gpu(index=int(uuid), uuid=uuid, memory_total_mib=24_000, memory_used_mib=used)
+
+
+def test_a_running_engine_s_memory_is_not_taken_for_a_stranger_s() -> None:
+    planned = HostInventory(gpus=(card("0", 300), card("1", 0)))
+    now = HostInventory(gpus=(card("0", 23_000), card("1", 22_000), card("2", 900)))
+    seen = without_own_use(now, planned)
+    assert [gpu.memory_used_mib for gpu in seen.gpus] == [300, 0, 900]
+    assert without_own_use(now, None) == now
+
+
+def test_the_inventory_of_the_running_plan_is_read_back_and_a_damaged_one_is_none() -> None:
+    planned = HostInventory(gpus=(card("0", 300),))
+    assert PlannedInventory().process(planned.model_dump_json(indent=1).splitlines()) == planned
+    assert PlannedInventory().process(['{"gpus": [']) is None
+    assert PlannedInventory().process([]) is None
