@@ -20,7 +20,8 @@ class Fault:
         status: answer with this status instead; None to answer in the normal way, with the faults below.
         headers: added to that answer.
         message: its body and `X-Error-Message`.
-        reset_at: break the connection when this byte of the file is due.
+        reset_at: break the connection when this byte of the file is due: with a reset, as a failing network does,
+        orderly: or with an orderly close, as a proxy does that gives up.
         bytes_per_second: send no faster than this.
         corrupt: turn over one bit in the middle of the content.
     """
@@ -32,6 +33,7 @@ class Fault:
     headers: dict[str, str] = field(default_factory=dict)
     message: str = ""
     reset_at: int | None = None
+    orderly: bool = False
     bytes_per_second: int | None = None
     corrupt: bool = False
 

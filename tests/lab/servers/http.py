@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -84,13 +85,15 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def break_connection(self) -> None:
-        """Reset the connection (RST), as a failing network does."""
-        linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # struct linger {on, 0 seconds}: close() sends a reset
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    def break_connection(self, *, orderly: bool = False) -> None:
+        """End the connection in the middle of an answer: by a reset (RST), or by an orderly close (FIN)."""
         self.wfile.flush()
-        self.connection.close()
+        if not orderly:
+            linger = struct.pack("ii", 1, 0)  # on, for 0 seconds: close() then sends a reset
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.close_connection = True
+        if not orderly:
+            self.connection.close()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Keep quiet: the servers count what tests ask about."""

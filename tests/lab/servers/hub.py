@@ -235,7 +235,7 @@ class Hub:
                 if fault.reset_at is not None and position <= fault.reset_at:
                     wanted = min(wanted, fault.reset_at - position)
                     if wanted == 0:
-                        handler.break_connection()
+                        handler.break_connection(orderly=fault.orderly)
                         return
                 chunk = handle.read(wanted)
                 handler.wfile.write(_with_wrong_bit(chunk, position, entry.size) if fault.corrupt else chunk)
