@@ -59,9 +59,7 @@ def test_a_key_closes_the_other_routes() -> None:
 
 
 def test_a_plan_with_a_patch_that_there_is_not_is_refused() -> None:
-    with pytest.raises(
-        NoSeries, match="the plan needs no-such-patch, and the series"
-    ):
+    with pytest.raises(NoSeries, match="the plan needs no-such-patch, and the series"):
         series_steps(settings(), plan(patches=("no-such-patch",)))
 
 

@@ -22,6 +22,7 @@ from qwenlab.patches.needs import UnknownPatch, chosen, needed, ordered
 from qwenlab.patches.port import port
 from qwenlab.planner.catalogue import checkpoints
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan, Speculation, Workload
+from qwenlab.planner.rules.patches import RULES
 from qwenlab.settings.patches import ExtraSeries
 
 PLAIN = "vllm/plain.py"
@@ -128,6 +129,12 @@ def test_a_release_carries_what_any_of_its_engines_needs_in_series_order() -> No
     plan = host_plan("0.33.0", engine(speculation=DFLASH), engine(name="second", patches=("auth-deny-default",)))
     found = chosen(load("0.33.0"), plan, keyed=False)
     assert found == ("kv-group-size", "auth-deny-default", "dflash-fixed-block", "gdn-state-bounds")
+
+
+def test_every_patch_that_a_planning_rule_names_is_in_a_series() -> None:
+    known = {name for vllm in releases() for name in load(vllm).ids}
+    named = {name for rule in RULES for name in rule.sets} - {"additional-config"}
+    assert named == known - {"offload-lru-tail-first"}, "no rule plans a CPU tier; it is for those who set one"
 
 
 def test_a_plan_that_names_an_unknown_patch_is_not_deployed() -> None:
