@@ -114,8 +114,8 @@ def _pinned(options: argparse.Namespace) -> EngineRelease:
 
 def _index(options: argparse.Namespace, release: EngineRelease) -> list[str]:
     words = ["--index-url", options.index_url] if options.index_url else []
-    extra = options.extra_index_url or ([] if options.find_links else list(release.extra_index_urls))
-    for flag, values in (("--extra-index-url", extra), ("--find-links", options.find_links)):
+    pages = options.find_links or list(release.find_links)
+    for flag, values in (("--extra-index-url", options.extra_index_url), ("--find-links", pages)):
         words += [word for value in values for word in (flag, value)]
     return words
 
