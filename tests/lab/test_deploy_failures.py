@@ -86,6 +86,14 @@ def test_a_user_without_sudo_right_is_refused_before_any_change(patient: Patient
     assert patient.untouched()
 
 
+def test_a_host_without_cards_is_refused_before_any_change(patient: Patient) -> None:
+    run = patient.deploy(qwen_engine="cuda", qwen_min_release_gib=0, qwen_min_model_gib=0)
+    assert run.code == 1
+    assert f"[{patient.host.name}] refused:" in run.text
+    assert "NVIDIA" in run.text
+    assert patient.untouched()
+
+
 def test_a_package_index_that_is_down_is_named(patient: Patient) -> None:
     patient.sources.index.failing = 503
     run = patient.deploy()
