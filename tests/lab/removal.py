@@ -32,7 +32,7 @@ def remove(record: LabRecord) -> None:
         shutil.rmtree(machine, ignore_errors=True)
     for lock in locks:
         lock.unlink(missing_ok=True)
-    shutil.rmtree(record.directory, ignore_errors=True)
+    run(["rm", "-rf", "--one-file-system", record.directory], check=False)
     if Path(record.directory).exists():
         raise LabError(
             f"{record.directory} could not be removed; see what still uses it with: fuser -vm {record.directory}"
