@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from qwenlab.host_inventory import HostInventory
 from qwenlab.planner import plan
 from qwenlab.planner.plan import EnginePlan, Workload
 from qwenlab.render import units_of
 from qwenlab.settings import Settings
 from tests.planner.machines import inventories
-from tests.vllm_env import VERSIONS, environment
+from tests.vllm_env import VERSIONS, environment, hub_configs
 from tests.vllm_env.known_variables import KNOWN, VALUES
 
 JUDGE = Path(__file__).resolve().parents[1] / "vllm_env" / "judge.py"
@@ -45,12 +46,23 @@ def processes(version: str, step: int = 1) -> Iterator[dict[str, Any]]:
     """What each process of each engine is started with, as the deploy writes it; every distinct one once."""
     seen = set()
     for name, engine, settings in cases(version, step):
+        inventory = inventories()[name.partition(", ")[0]]
         for unit in units_of(engine, settings):
-            one = {"args": {**unit.args, "port": 8000}, "env": dict(unit.env)}
+            one = {
+                "args": {**unit.args, "port": 8000},
+                "env": dict(unit.env),
+                "capability": _capability(unit.env["CUDA_VISIBLE_DEVICES"].split(","), inventory),
+            }
             key = json.dumps(one)
             if key not in seen:
                 seen.add(key)
                 yield {"id": f"{name}, unit {unit.name}", **one}
+
+
+def _capability(uuids: list[str], inventory: HostInventory) -> tuple[int, int]:
+    """What device 0 of the process can do."""
+    first = next(gpu for gpu in inventory.gpus if gpu.uuid == uuids[0])
+    return first.compute_capability or (8, 6)
 
 
 def test_the_matrix_is_large_enough() -> None:
@@ -70,6 +82,8 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
     "no such compilation field": ({"compilation-config": {"graphs": 3}}, {}, "graphs"),
     "no such graph mode": ({"compilation-config": {"cudagraph_mode": "SOME"}}, {}, "SOME"),
     "no such backend": ({"attention-backend": "FLASH_FRY"}, {}, "FLASH_FRY"),
+    "no such mix": ({"kv-cache-dtype": "int3"}, {}, "int3"),
+    "more layers than the model has": ({"pipeline-parallel-size": 65}, {}, "65"),
     "no such kernel": ({}, {"VLLM_DISABLED_KERNELS": "NoKernel"}, "NoKernel"),
     "no such variable": ({}, {"VLLM_PP_PARTITION": "1,2"}, "VLLM_PP_PARTITION"),
     "no such value": ({}, {"VLLM_ENGINE_READY_TIMEOUT_S": "soon"}, "VLLM_ENGINE_READY_TIMEOUT_S"),
@@ -81,10 +95,11 @@ def verdicts(version: str) -> dict[str, list[str]]:
     """What one vLLM release has against every plan and against the wrong ones, asked in one process."""
     plans = list(processes(version))
     plans += [
-        {"id": name, "args": {**plans[0]["args"], **args}, "env": {**plans[0]["env"], **env}}
+        {**plans[0], "id": name, "args": {**plans[0]["args"], **args}, "env": {**plans[0]["env"], **env}}
         for name, (args, env, _) in WRONG.items()
     ]
-    done = environment(version).run([str(JUDGE)], stdin=json.dumps(plans), timeout=600)
+    asked = json.dumps({"target": hub_configs.target(), "drafter": hub_configs.drafter(), "plans": plans})
+    done = environment(version).run([str(JUDGE)], stdin=asked, timeout=600)
     if done.returncode:
         return {"the judge itself": [done.stderr[-4000:]]}
     found = {verdict["id"]: verdict["complaints"] for verdict in json.loads(done.stdout.splitlines()[-1])}

@@ -1,12 +1,12 @@
 # mypy: disable-error-code="import-not-found, misc"
 """Run inside a vLLM release: says what that release thinks of engine plans.
 
-stdin: JSON list of {"id": ..., "args": {...}, "env": {...}}
+stdin: JSON {"target": config.json, "drafter": config.json, "plans": [{"id", "args", "env", "capability"}, ...]}
 last line of stdout: JSON list of {"id": ..., "complaints": [...]}
 
 Judges are vLLM's own: the parser of `vllm serve` reading the YAML, the subcommand's validation, the dataclasses behind
-JSON options, the enum of attention backends, the registry of environment variables and its parsers. Its imports of
-CUDA objects are satisfied by empty modules, so that the CUDA platform's options and defaults are the ones judged.
+JSON options, the configuration of a whole engine for a model of the real shape on CUDA cards of that capability, the
+registry of environment variables and its readers.
 """
 
 from __future__ import annotations
@@ -19,43 +19,75 @@ import os
 import re
 import sys
 import tempfile
-import types
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-for name in ("vllm._C", "vllm._C_stable_libtorch"):
-    sys.modules[name] = types.ModuleType(name)
+from fake_gpu import FakeGpu  # first: it prepares the platform
 
-import vllm.envs  # noqa: E402
-import vllm.platforms as platforms  # noqa: E402
-import yaml  # noqa: E402
-from vllm.platforms.cuda import NonNvmlCudaPlatform  # noqa: E402
-
-platforms._current_platform = NonNvmlCudaPlatform()
-
-from vllm.config import CompilationConfig, SpeculativeConfig  # noqa: E402
-from vllm.config.compilation import PassConfig  # noqa: E402
-from vllm.entrypoints.cli.serve import ServeSubcommand  # noqa: E402
-from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
-from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
+# isort: split
+import vllm.envs
+import yaml
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from vllm.config import CompilationConfig, SpeculativeConfig
+from vllm.config.compilation import PassConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.cli.serve import ServeSubcommand
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 # JSON option -> class that vLLM builds from it later than the parser
 CLASSES = {"speculative-config": SpeculativeConfig, "compilation-config": CompilationConfig}
+MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
 
 
 def main() -> None:
     """Judge every plan and print the complaints."""
+    asked = json.load(sys.stdin)
     parser = FlexibleArgumentParser(prog="vllm")
     serve = ServeSubcommand().subparser_init(parser.add_subparsers(dest="subparser"))
-    found = [
-        {
-            "id": plan["id"],
-            "complaints": [*of_arguments(parser, serve, plan["args"]), *of_variables(plan["env"])],
-        }
-        for plan in json.load(sys.stdin)
-    ]
+    with tempfile.TemporaryDirectory() as folder:
+        target, drafter = (_checkpoint(Path(folder, name), asked[name]) for name in ("target", "drafter"))
+        found = []
+        for plan in asked["plans"]:
+            complaints = of_arguments(parser, serve, plan["args"]) + of_variables(plan["env"])
+            FakeGpu.capability = tuple(plan["capability"])
+            complaints = complaints or of_engine(parser, plan["args"], target, drafter)
+            found.append({"id": plan["id"], "complaints": complaints})
     print(json.dumps(found))
+
+
+def _checkpoint(folder: Path, config: dict[str, Any]) -> str:
+    """A checkpoint's directory without weights: its configuration, and a tokenizer that knows the model's marks."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    tokenizer.add_special_tokens(MARKS)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return str(folder)
+
+
+def of_engine(parser: Any, args: dict[str, Any], target: str, drafter: str) -> list[str]:
+    """What vLLM has against the whole engine: its configuration is built as at a start, for a model of this shape."""
+    option = args.get("speculative-config")
+    own = {**args, "model": target}
+    if option is not None and "model" in option:
+        own["speculative-config"] = {**option, "model": drafter}
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(own, file, sort_keys=False)
+        file.flush()
+        try:
+            config = AsyncEngineArgs.from_cli_args(
+                parser.parse_args(["serve", "--config", file.name])
+            ).create_engine_config()
+        except Exception as error:
+            return [f"engine: {type(error).__name__}: {error}"]
+    wanted = args.get("block-size")
+    got = config.cache_config.block_size
+    return [f"block-size: {wanted} arrives as {got}"] if wanted is not None and got != wanted else []
 
 
 def of_arguments(parser: Any, serve: Any, args: dict[str, Any]) -> list[str]:
