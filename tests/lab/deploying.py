@@ -32,12 +32,14 @@ class Run:
         text: all that a person would have seen, without colours.
         changed: names of the operations that changed a host, with `-y --json`; empty when every host failed.
         unchanged: names of those that found nothing to do.
+        planned: names of those that would change a host, in a dry run.
     """
 
     code: int
     text: str
     changed: tuple[str, ...]
     unchanged: tuple[str, ...]
+    planned: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -78,26 +80,27 @@ def inventory(directory: Path, hosts: Mapping[str, Mapping[str, Any]], name: str
     return path
 
 
-def deploy(inventory_file: Path, *arguments: str, cwd: Path = ROOT, timeout: float = 900) -> Run:
-    """`pyinfra INVENTORY deploy.py -y --json ...` to its end."""
-    with started(inventory_file, *arguments, cwd=cwd) as process:
+def deploy(inventory_file: Path, *, dry: bool = False, cwd: Path = ROOT, timeout: float = 900) -> Run:
+    """`pyinfra INVENTORY deploy.py -y --json` to its end, or the same with `--dry` in place of `-y`."""
+    with started(inventory_file, dry=dry, cwd=cwd) as process:
         output, errors = process.communicate(timeout=timeout)
-    operations: list[dict[str, Any]] = []
-    if output.strip():
-        operations = (json.loads(output)["results"] or {}).get("operations", [])
+    said: dict[str, Any] = json.loads(output) if output.strip() else {}
+    operations: list[dict[str, Any]] = (said.get("results") or {}).get("operations", [])
     return Run(
         code=process.returncode,
         text=errors,
         changed=tuple(str(one["name"]) for one in operations if one["success"]),
         unchanged=tuple(str(one["name"]) for one in operations if one["no_change"]),
+        planned=tuple(str(one["name"]) for one in said.get("plan") or [] if one["hosts_with_change"]),
     )
 
 
 @contextmanager
-def started(inventory_file: Path, *arguments: str, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
+def started(inventory_file: Path, *, dry: bool = False, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
     """The same, running; killed at the end of the block if it still does."""
     pyinfra = Path(sys.executable).with_name("pyinfra")
-    command = [str(pyinfra), str(inventory_file), str(ROOT / "deploy.py"), "-y", "--json", *arguments]
+    how = "--dry" if dry else "-y"
+    command = [str(pyinfra), str(inventory_file), str(ROOT / "deploy.py"), how, "--json"]
     environment = {**os.environ, "NO_COLOR": "1", "PYINFRA_PROGRESS": "off"}
     with subprocess.Popen(
         command, cwd=cwd, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE

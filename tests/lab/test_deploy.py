@@ -100,9 +100,9 @@ def test_it_works_from_another_working_directory(served: Served, tmp_path: Path)
 
 
 def test_a_dry_run_of_a_served_host_sees_no_change(served: Served) -> None:
-    dry = deploy(served.inventory, "--dry")
+    dry = deploy(served.inventory, dry=True)
     assert dry.code == 0, dry.text
-    assert "Error" not in dry.text
+    assert dry.planned == ()
 
 
 def test_stop_start_and_restart_act_on_the_engine(served: Served) -> None:

@@ -94,6 +94,15 @@ def test_a_host_without_cards_is_refused_before_any_change(patient: Patient) -> 
     assert patient.untouched()
 
 
+def test_a_dry_run_tells_what_would_be_done_and_does_nothing(patient: Patient) -> None:
+    data = {**patient.host.pyinfra_data("admin"), **patient.sources.settings()}
+    run = deploy(inventory(patient.directory, {patient.host.name: data}), dry=True)
+    assert run.code == 0, run.text
+    assert "Engine | Release" in run.planned
+    assert "Service | Every engine answers" in run.planned
+    assert patient.untouched()
+
+
 def test_a_package_index_that_is_down_is_named(patient: Patient) -> None:
     patient.sources.index.failing = 503
     run = patient.deploy()
