@@ -21,8 +21,9 @@ class Job:
         format: catalogue format that the plan counts on; None when any will do.
         status: file that tells the control machine how far it is.
         environment: proxies and certificates.
+        verify: how files that lie there already are held against the manifest: `off`, `size` or `digest`.
         attempts, backoff_s: how often in a row a request may fail, and the first pause; it doubles.
-        prepare: what `qwenlab.preparation` does afterwards; None for nothing.
+        prepare: `directory` and `recipe` of what `qwenlab.preparation` does afterwards; None for nothing.
     """
 
     repo: str
@@ -37,6 +38,7 @@ class Job:
     manifest: dict[str, Any] | None = None
     format: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    verify: str = "size"
     attempts: int = 6
     backoff_s: float = 1.0
     prepare: dict[str, Any] | None = None

@@ -96,9 +96,7 @@ def wrong_files(directory: Path, files: Iterable[FileEntry], *, digests: bool) -
     for entry in files:
         path = inside(directory, entry.path)
         try:
-            right = path.stat().st_size == entry.size and (
-                not digests or entry.same_content(digest_file(path, entry))
-            )
+            right = path.stat().st_size == entry.size and (not digests or entry.same_content(digest_file(path, entry)))
         except OSError:
             right = False
         if not right:

@@ -1,0 +1,1 @@
+"""Checkpoints: fetched, verified, shared, prepared."""
