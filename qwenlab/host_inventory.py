@@ -121,7 +121,9 @@ class Gpu(_Value):
     power: PowerLimit = PowerLimit()
     persistence: bool | None = None
     numa_node: int | None = None
-    cpu_affinity: str | None = Field(default=None, description="as `nvidia-smi topo -m` prints it; '' where it is empty")
+    cpu_affinity: str | None = Field(
+        default=None, description="as `nvidia-smi topo -m` prints it; '' where it is empty"
+    )
     numa_affinity: str | None = Field(default=None, description="as `nvidia-smi topo -m` prints it: '0', 'N/A', '0-3'")
     xid: tuple[int, ...] = Field(default=(), description="Xid codes seen in the kernel log for this card")
     usable: bool = True
@@ -172,7 +174,9 @@ class Driver(_Value):
     module_files: tuple[str, ...] = Field(default=(), description="every nvidia.ko that the running kernel could load")
     packages: dict[str, str] = Field(default_factory=dict, description="installed driver packages and versions")
     held: tuple[str, ...] = Field(default=(), description="driver packages that apt holds back")
-    runfile: bool | None = Field(default=None, description="installed by NVIDIA's .run file, outside the package system")
+    runfile: bool | None = Field(
+        default=None, description="installed by NVIDIA's .run file, outside the package system"
+    )
 
 
 class OperatingSystem(_Value):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 
-from pyinfra.api.facts import FactBase
 from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.facts import FactBase
 
 SCRIPT = r"""
 echo "uv=$(@UV@ --version 2>/dev/null | cut -d' ' -f2)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from pyinfra.api.facts import FactBase
 from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.facts import FactBase
 
 SCRIPT = r"""
 word() { "$@" 2>/dev/null | head -n1 | grep . || echo unknown; }
