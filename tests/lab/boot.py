@@ -51,8 +51,6 @@ def start(host: Host) -> None:
         *(f"--bind={source}:{place}" for place, source in spec.binds.items()),
         *(f"--bind-ro={source}:{place}" for place, source in spec.binds_ro.items()),
     ]
-    if spec.memory_mib is not None:
-        command.append(f"--bind-ro={_meminfo(host, spec.memory_mib)}:/proc/meminfo")
     groups = [str(path) for path in cgroups.create(host.group, spec.memory_mib)]
     prefix = _death_with_parent()
     with (host.directory / "console.log").open("ab") as console:
@@ -95,15 +93,13 @@ def _small_disk(image_file: Path, mount_point: Path, size_mib: int) -> None:
     run(["mount", "-o", "loop", str(image_file), str(mount_point)])
 
 
-def _meminfo(host: Host, memory_mib: int) -> Path:
-    """A /proc/meminfo that tells the host its limit, as lxcfs does (MemFree and MemAvailable at boot)."""
+def _meminfo(memory_mib: int) -> str:
+    """A /proc/meminfo that tells the host its limit, as lxcfs does (MemFree and MemAvailable of when it was made)."""
     text = Path("/proc/meminfo").read_text()
     limit = memory_mib << 10
     for name in ("MemTotal", "MemFree", "MemAvailable"):
         text = re.sub(rf"^({name}:\s*)(\d+)", lambda m: f"{m[1]}{min(limit, int(m[2]))}", text, flags=re.MULTILINE)
-    path = host.directory / "meminfo"
-    path.write_text(text)
-    return path
+    return text
 
 
 def _write_identity(host: Host, names: dict[str, str]) -> None:
@@ -117,6 +113,9 @@ def _write_identity(host: Host, names: dict[str, str]) -> None:
         "etc/resolv.conf": "".join(f"nameserver {server}\n" for server in servers),
         "etc/environment": "".join(f"{name}={value}\n" for name, value in environment.items()),
     }
+    if host.spec.memory_mib is not None:
+        files["etc/lab-meminfo"] = _meminfo(host.spec.memory_mib)
+        files["etc/fstab"] = "/etc/lab-meminfo /proc/meminfo none bind 0 0\n"
     image.write_tree(host.root, files)
     _write_keys(host)
 
