@@ -54,6 +54,17 @@ docs/settings.md says the same as a table.
 # qwen_hub_token = None
 #   file on the control machine that holds the access token
 # qwen_hub_token_file = None
+#   where checkpoints come from: `hub`; `peer`: one host fetches from the hub, the others from it; `path`: what lies
+#   at qwen_model_path
+# qwen_model_source = "hub"
+#   directory or tar archive on the host that holds the checkpoints, for `path`
+# qwen_model_path = None
+#   how each deploy verifies checkpoints that are there; `digest` reads every byte
+# qwen_verify_models = "size"
+#   port on which a host serves checkpoints to the others while a deploy runs
+# qwen_peer_port = 8719
+#   address at which the other hosts reach this one; none: the one that SSH uses
+# qwen_peer_address = None
 
 # == What the host is asked to be good at, and overrides. An override wins; the plan says what it costs.
 #   what to be good at: `chat` (1 to 4 people), `batch` (8 and more requests at once), `long` (150,000 tokens of
@@ -106,6 +117,16 @@ docs/settings.md says the same as a table.
 # qwen_served_model_names = ['qwen']
 #   how long an engine may take from start to its first answer [seconds]
 # qwen_start_timeout_s = 1800
+#   how long a start waits for what may pass: a dying process that still holds a card or the port [seconds]
+# qwen_gate_wait_s = 60
+#   how often a serving engine is asked for a few tokens; 0: never [seconds]
+# qwen_liveness_interval_s = 60
+#   how long an engine may generate nothing before it is restarted [seconds]
+# qwen_liveness_limit_s = 300
+#   share of the host's memory that all engines may use [%]
+# qwen_memory_percent = 90
+#   disk that the host's logs may take [MiB]
+# qwen_journal_max_mib = 2048
 
 # == What every component stands on.
 #   service user that owns checkpoints and runs the engine

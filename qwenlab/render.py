@@ -17,12 +17,16 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan
+from qwenlab.service.gate_file import gate_file
 from qwenlab.settings import Settings
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 ETC = "/etc/qwen"
 PLAN = f"{ETC}/plan.json"
+INVENTORY = f"{ETC}/inventory.json"
+APT_CONF = "/etc/apt/apt.conf.d/90qwenlab"
 ENGINES = f"{ETC}/engines"
+JOURNAL_CONF = "/etc/systemd/journald.conf.d/qwenlab.conf"
 SECRETS = f"{ETC}/secrets"
 API_KEY = f"{SECRETS}/api_key"
 HUB_TOKEN = f"{SECRETS}/hub_token"
@@ -37,6 +41,9 @@ PROGRAMS = {
     "engine.py": "runs one engine and tells systemd when it answers",
     "fingerprint": "says whether an engine runs with the files that lie there now",
     "engines-up": "lets qwen.service succeed only when every engine answers",
+    "gate.py": "says before a start whether the engine may start, and why not",
+    "liveness.py": "tells systemd whether a serving engine still generates",
+    "cards.py": "names the cards' device nodes by UUID",
 }
 
 
@@ -58,19 +65,54 @@ class Unit:
     args: dict[str, Any]
     env: dict[str, str]
     port: int | None
+    gpus: tuple[str, ...] = ()
 
 
 def render(plan: HostPlan, settings: Settings) -> dict[str, RemoteFile]:
     """Path to file, for the plan, its engines and their units."""
-    units = [unit for engine in plan.engines for unit in units_of(engine, settings)]
     found = {PLAN: RemoteFile(plan.model_dump_json(by_alias=True, indent=2) + "\n")}
-    for unit in units:
-        found[f"{ENGINES}/{unit.name}.yaml"] = RemoteFile(_yaml(unit.args), "640", group=settings.user)
-        found[f"{ENGINES}/{unit.name}.env"] = RemoteFile(_environment(unit.env), "640", group=settings.user)
-    for name in ("qwen.service", "qwen-engine@.service"):
-        text = _template(f"systemd/{name}.j2", settings=settings, units=[unit.name for unit in units])
-        found[f"{UNITS}/{name}"] = RemoteFile(text)
+    names = []
+    for engine in plan.engines:
+        for unit in units_of(engine, settings):
+            names.append(unit.name)
+            found |= _engine_files(engine, unit, settings)
+    for name in ("qwen.service", "qwen-engine@.service", "qwen.target", "qwen.slice", *_card_units(settings)):
+        found[f"{UNITS}/{name}"] = RemoteFile(_template(f"systemd/{name}.j2", settings=settings, units=names))
+    found[JOURNAL_CONF] = RemoteFile(_template("systemd/journal.conf.j2", settings=settings))
     return found
+
+
+def _card_units(settings: Settings) -> tuple[str, ...]:
+    return ("qwen-cards.service",) if settings.engine == "cuda" else ()
+
+
+def _engine_files(engine: EnginePlan, unit: Unit, settings: Settings) -> dict[str, RemoteFile]:
+    """What one unit instance is started with."""
+    asked = gate_file(
+        engine,
+        gpus=unit.gpus,
+        host=settings.bind_address,
+        port=unit.port,
+        checkpoints=[checkpoint_directory(one, settings) for one in (engine.checkpoint, engine.drafter) if one],
+        release=f"{settings.release_directory}/current",
+        home=settings.home,
+        secrets=[API_KEY] if settings.has_key else [],
+        wait_s=settings.gate_wait_s,
+    )
+    files = {
+        f"{ENGINES}/{unit.name}.yaml": RemoteFile(_yaml(unit.args), "640", group=settings.user),
+        f"{ENGINES}/{unit.name}.env": RemoteFile(_environment(unit.env), "640", group=settings.user),
+        f"{ENGINES}/{unit.name}.gate.json": RemoteFile(json.dumps(asked, indent=1) + "\n", "640", group=settings.user),
+    }
+    if unit.gpus:
+        text = _template("systemd/cards.conf.j2", gpus=unit.gpus)
+        files[f"{drop_in(unit.name)}/cards.conf"] = RemoteFile(text)
+    return files
+
+
+def drop_in(name: str) -> str:
+    """Folder of what is set for one engine's unit alone."""
+    return f"{UNITS}/qwen-engine@{name}.service.d"
 
 
 def programs(settings: Settings) -> dict[str, RemoteFile]:
@@ -81,6 +123,14 @@ def programs(settings: Settings) -> dict[str, RemoteFile]:
         f"{LIBRARY}/{name}": RemoteFile(text.replace("@RELEASES@", settings.release_directory), "755")
         for name, text in texts.items()
     }
+
+
+def apt_conf(settings: Settings) -> str:
+    """apt's drop-in: wait for another apt, and go through the proxies."""
+    lines = [f'DPkg::Lock::Timeout "{settings.apt_lock_timeout_s}";']
+    lines += [f'Acquire::http::Proxy "{settings.http_proxy}";'] if settings.http_proxy else []
+    lines += [f'Acquire::https::Proxy "{settings.https_proxy}";'] if settings.https_proxy else []
+    return "\n".join(lines) + "\n"
 
 
 def units_of(engine: EnginePlan, settings: Settings) -> list[Unit]:
@@ -94,19 +144,20 @@ def units_of(engine: EnginePlan, settings: Settings) -> list[Unit]:
     }
     cards = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(engine.gpus)} if engine.gpus else {}
     if not engine.processes:
-        return [Unit(engine.name, args, {**cards, **engine.env}, engine.port)]
+        return [Unit(engine.name, args, {**cards, **engine.env}, engine.port, engine.gpus)]
     units = []
     for process in engine.processes:
         name = engine.name if process.node_rank == 0 else f"{engine.name}-{process.node_rank}"
         own = {"CUDA_VISIBLE_DEVICES": ",".join(process.gpus)} if process.gpus else {}
         env = {**cards, **engine.env, **own, **process.env}
-        units.append(Unit(name, {**args, **process.args}, env, engine.port if process.node_rank == 0 else None))
+        port = engine.port if process.node_rank == 0 else None
+        units.append(Unit(name, {**args, **process.args}, env, port, process.gpus))
     return units
 
 
 def checkpoint_directory(checkpoint: Checkpoint, settings: Settings) -> str:
     """Where a checkpoint lies on the host."""
-    return f"{settings.model_directory}/{checkpoint.repo}/{checkpoint.revision}"
+    return f"{settings.model_directory}/{checkpoint.place}"
 
 
 def _yaml(args: dict[str, Any]) -> str:
@@ -127,5 +178,5 @@ def _template(name: str, **values: Any) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    paths = {"api_key": API_KEY, "engines": ENGINES, "library": LIBRARY}
+    paths = {"api_key": API_KEY, "engines": ENGINES, "etc": ETC, "library": LIBRARY}
     return environment.get_template(name).render(paths=paths, **values)

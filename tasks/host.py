@@ -10,11 +10,10 @@ from pyinfra.operations import server
 from qwenlab.operations import host as base
 from qwenlab.operations import paths
 from qwenlab.operations.paths import Directory
-from qwenlab.render import ENGINES, ETC, LIBRARY, SECRETS, RemoteFile, programs
+from qwenlab.render import APT_CONF, ENGINES, ETC, LIBRARY, SECRETS, RemoteFile, apt_conf, programs
 from qwenlab.settings import Settings
 from tasks.settings import Desired
 
-APT_CONF = "/etc/apt/apt.conf.d/90qwenlab"
 CERTIFICATES = "/usr/local/share/ca-certificates"
 PACKAGES = {
     # engine -> distribution packages that a bare host may lack; Triton compiles its launchers with gcc and Python.h
@@ -61,14 +60,6 @@ def install(desired: Desired) -> None:
     )
     paths.directories(name="Directories", wanted=directories(settings))
     paths.files(name="Programs", files=programs(settings))
-
-
-def apt_conf(settings: Settings) -> str:
-    """apt's drop-in: wait for another apt, and go through the proxies."""
-    lines = [f'DPkg::Lock::Timeout "{settings.apt_lock_timeout_s}";']
-    lines += [f'Acquire::http::Proxy "{settings.http_proxy}";'] if settings.http_proxy else []
-    lines += [f'Acquire::https::Proxy "{settings.https_proxy}";'] if settings.https_proxy else []
-    return "\n".join(lines) + "\n"
 
 
 def directories(settings: Settings) -> dict[str, Directory]:

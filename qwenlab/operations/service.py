@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import PurePosixPath
 
 from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from qwenlab.facts.engine_units import EngineUnits
+from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.planned_inventory import INVENTORY
 from qwenlab.operations.paths import put
 from qwenlab.operations.planning import host_inventory, host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner import plan as make_plan
-from qwenlab.render import ENGINES, PLAN, RemoteFile, render, units_of
+from qwenlab.render import ENGINES, JOURNAL_CONF, PLAN, RemoteFile, drop_in, render, units_of
 from qwenlab.settings import Settings
 
 LOG_LINES = 40
@@ -32,7 +34,15 @@ def configure(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if plan.status == "refused":
         yield refusal(one.text for one in plan.refusals)
         return
-    changed = yield from put(render(plan, settings))
+    files = render(plan, settings)
+    folders = tuple(dict.fromkeys(str(PurePosixPath(path).parent) for path in files))
+    there = host.get_fact(PathStates, paths=folders)
+    for folder in folders:
+        if folder not in there:
+            yield StringCommand("install -d -m 755", QuoteString(folder))
+    changed = yield from put(files)
+    if JOURNAL_CONF in changed:
+        yield StringCommand("systemctl restart systemd-journald.service")
     if PLAN in changed:
         # only with a new plan: free memory and the like differ at every look
         yield from put({INVENTORY: RemoteFile(inventory.model_dump_json(indent=1) + "\n")})
@@ -55,7 +65,8 @@ def serve(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         yield StringCommand("systemctl daemon-reload")
     for name in sorted(state.engines.keys() - set(wanted)):
         yield StringCommand("systemctl stop", _unit(name))
-        yield StringCommand("rm -f", *(QuoteString(f"{ENGINES}/{name}.{end}") for end in ("yaml", "env")))
+        ends = ("yaml", "env", "gate.json")
+        yield StringCommand("rm -rf", *(QuoteString(f"{ENGINES}/{name}.{end}") for end in ends), drop_in(name))
     if not state.enabled:
         yield StringCommand("systemctl enable --quiet qwen.service")
     current = {name for name, unit in state.engines.items() if unit.state == "active" and not unit.stale}

@@ -23,11 +23,14 @@ from typing import Any
 
 POLL_S = 0.5
 ANSWER_TIMEOUT_S = 600.0
+LIVENESS_TIMEOUT_S = 30.0
+RUN = Path("/run/qwen")
 
 
 def main() -> None:
-    """Fork the probe, then become vLLM."""
+    """Obey the gate, fork the probe, then become vLLM."""
     config = Path(sys.argv[1])
+    obey_gate(RUN / f"{os.environ.get('QWEN_ENGINE', '')}.gate")
     key = read_credential("api_key")
     if key is not None:
         os.environ["VLLM_API_KEY"] = key
@@ -38,6 +41,19 @@ def main() -> None:
     os.environ.pop("NOTIFY_SOCKET", None)
     sys.argv = ["vllm", "serve", "--config", str(config)]
     importlib.import_module("vllm.entrypoints.cli.main").main()
+
+
+def obey_gate(verdict: Path) -> None:
+    """Leave with the gate's code and words when it said no; a start by hand without systemd has no verdict."""
+    if not verdict.exists():
+        return
+    said: dict[str, Any] = json.loads(verdict.read_text())
+    if said["code"]:
+        for reason in said["reasons"]:
+            print(f"refused: {reason}", flush=True)
+        if os.environ.get("NOTIFY_SOCKET"):
+            notify(f"STATUS=refused: {said['reasons'][0]}")
+        sys.exit(said["code"])
 
 
 def load(config: Path) -> dict[str, Any]:
@@ -83,8 +99,34 @@ def probe(server: int, arguments: dict[str, Any], key: str | None) -> None:
             if answer and answer.get("choices"):
                 notify(f"READY=1\nSTATUS=answering on {base}")
                 barrier()
+                watch(server, base, models[0], key)
                 return
         time.sleep(POLL_S)
+
+
+def watch(server: int, base: str, model: str, key: str | None) -> None:
+    """From now on: does it still generate? (liveness.py)"""
+    interval = float(os.environ.get("QWEN_LIVENESS_S", "0"))
+    if interval <= 0:
+        return
+    importlib.import_module("liveness").Watch(
+        model=model,
+        ask=lambda question: request(f"{base}/v1/completions", question, key, LIVENESS_TIMEOUT_S),
+        metrics=lambda: fetch(f"{base}/metrics", key),
+        notify=notify,
+        alive=lambda: alive(server),
+    ).run(interval)
+
+
+def fetch(url: str, key: str | None) -> str:
+    """A page's text, empty when it did not come."""
+    headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=5) as response:
+            return str(response.read().decode(errors="replace"))
+    except OSError:
+        return ""
 
 
 def alive(process: int) -> bool:

@@ -26,6 +26,21 @@ class ServiceSettings(SettingsGroup):
         1800, "how long an engine may take from start to its first answer", unit="seconds", ge=10
     )
 
+    gate_wait_s: int = setting(
+        60,
+        "how long a start waits for what may pass: a dying process that still holds a card or the port",
+        unit="seconds",
+        ge=0,
+    )
+    liveness_interval_s: int = setting(
+        60, "how often a serving engine is asked for a few tokens; 0: never", unit="seconds", ge=0
+    )
+    liveness_limit_s: int = setting(
+        300, "how long an engine may generate nothing before it is restarted", unit="seconds", ge=10
+    )
+    memory_percent: int = setting(90, "share of the host's memory that all engines may use", unit="%", ge=10, le=100)
+    journal_max_mib: int = setting(2048, "disk that the host's logs may take", unit="MiB", ge=64)
+
     @property
     def has_key(self) -> bool:
         """Whether requests need a key."""
@@ -35,6 +50,11 @@ class ServiceSettings(SettingsGroup):
     def bind_address(self) -> str:
         """The address to listen on."""
         return self.bind or ("0.0.0.0" if self.has_key else "127.0.0.1")
+
+    @property
+    def loopback_only(self) -> bool:
+        """Whether nobody beyond the host itself can reach the API."""
+        return ip_address(self.bind_address).is_loopback
 
     @field_validator("bind")
     @classmethod
@@ -50,6 +70,11 @@ class ServiceSettings(SettingsGroup):
     def _keyed_beyond_loopback(self) -> Self:
         if self.api_key is not None and self.api_key_file is not None:
             raise ValueError("qwen_api_key and qwen_api_key_file are both set; keep one")
+        if self.liveness_interval_s >= self.liveness_limit_s:
+            raise ValueError(
+                f"qwen_liveness_interval_s = {self.liveness_interval_s} must be below qwen_liveness_limit_s = "
+                f"{self.liveness_limit_s}: an engine asked less often than that would be restarted in good health"
+            )
         if not self.has_key and not ip_address(self.bind_address).is_loopback:
             raise ValueError(
                 f"qwen_bind = {self.bind!r} would answer anybody: set qwen_api_key_file (or qwen_api_key), "

@@ -1,0 +1,120 @@
+"""`python -m qwenlab render`: every file that a deploy would put on a host, below a folder, with its final path.
+
+For review, for golden copies, for `systemd-analyze verify` and `security --offline`. Touches no host and needs neither
+pyinfra nor GPUs. Secrets are not among the files; their places are printed. Exit codes: 0 written, 2 refused, 64 wrong
+call, 66 inventory cannot be read, 73 the folder cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import yaml
+from pydantic import ValidationError
+
+from qwenlab.host_inventory import HostInventory
+from qwenlab.planner import plan
+from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_conf, programs, render
+from qwenlab.settings import Settings, SettingsError, load
+
+REFUSED, WRONG_CALL, NO_INPUT, CANNOT_WRITE = 2, 64, 66, 73
+
+
+def main(argv: list[str]) -> int:
+    """Run the command."""
+    options = _parser().parse_args(argv)
+    try:
+        text = sys.stdin.read() if options.source == "-" else Path(options.source).read_text(encoding="utf-8")
+        inventory = HostInventory.model_validate_json(text)
+    except (OSError, ValidationError) as error:
+        print(f"qwenlab render: {options.source}: {str(error).splitlines()[0]}", file=sys.stderr)
+        return NO_INPUT
+    try:
+        settings = load(dict(_pair(pair) for pair in options.set))
+        files = host_files(inventory, settings)
+    except SettingsError as error:
+        print(f"qwenlab render: {error}", file=sys.stderr)
+        return WRONG_CALL
+    except RefusedError as error:
+        print(f"qwenlab render: refused: {error}", file=sys.stderr)
+        return REFUSED
+    try:
+        write(files, Path(options.out))
+    except OSError as error:
+        print(f"qwenlab render: {error.filename or options.out}: {error.strerror}", file=sys.stderr)
+        return CANNOT_WRITE
+    for path in sorted(files):
+        print(f"{files[path].mode} {files[path].user}:{files[path].group} {path}")
+    for secret in [API_KEY] * settings.has_key + [HUB_TOKEN] * (settings.hub_token is not None):
+        print(f"600 root:root {secret} (secret, not written here)")
+    return 0
+
+
+class RefusedError(ValueError):
+    """The host cannot be planned for; the text names every reason."""
+
+
+def host_files(inventory: HostInventory, settings: Settings) -> dict[str, RemoteFile]:
+    """Path to file of all that a deploy puts on the host.
+
+    Raises:
+        RefusedError: no plan can be made for it.
+    """
+    made = plan(inventory, settings)
+    if made.status == "refused":
+        raise RefusedError("; ".join(reason.text for reason in made.refusals))
+    return {
+        APT_CONF: RemoteFile(apt_conf(settings)),
+        INVENTORY: RemoteFile(inventory.model_dump_json(indent=1) + "\n"),
+        **programs(settings),
+        **render(made, settings),
+    }
+
+
+def write(files: dict[str, RemoteFile], folder: Path) -> None:
+    """Write the files below `folder`. Raises OSError."""
+    for path, file in files.items():
+        place = folder / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(file.content, encoding="utf-8")
+        place.chmod(int(file.mode, 8))
+
+
+def _pair(pair: str) -> tuple[str, object]:
+    key, _, value = pair.partition("=")
+    return key if key.startswith("qwen_") else f"qwen_{key}", yaml.safe_load(value)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse leaves with 2, which here means refused."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(WRONG_CALL, f"{self.prog}: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="qwenlab render",
+        description="Write every file that a deploy would put on a host with these cards; nothing else is touched.",
+        epilog="exit code: 0 written, 2 refused, 64 wrong call, 66 inventory cannot be read, 73 cannot write",
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        required=True,
+        metavar="FILE",
+        help="inventory as `qwenlab probe --json` writes it; - is stdin",
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder that stands for the host's /")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any setting, its value in YAML, e.g. qwen_port=8080; may be repeated",
+    )
+    return parser

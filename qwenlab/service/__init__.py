@@ -1,0 +1,1 @@
+"""What keeps a service running for months: pure parts of gate, diagnosis, verification, drift and calibration."""
