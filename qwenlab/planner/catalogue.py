@@ -49,6 +49,7 @@ class CheckpointSpec:
         drafters: drafters trained for these weights' model.
         mtp: it has an MTP head that vLLM loads.
         patches: ids of the patch series that it cannot do without.
+        preparation: recipe of qwenlab/preparation that makes it from the repository's files on the host.
         kld, agreement: mean KL divergence from BF16 and share of equal first choices, where one panel measured it.
     """
 
@@ -70,6 +71,7 @@ class CheckpointSpec:
     agreement: float | None
     quality: str
     source: str
+    preparation: str | None = None
 
     @cached_property
     def geometry(self) -> ModelGeometry:

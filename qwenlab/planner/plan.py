@@ -37,6 +37,12 @@ class Checkpoint(_Value):
     repo: str
     revision: str = Field(description="full commit hash")
     format: str = Field(description="catalogue format: int4-autoround, w8a16, fp8, nvfp4, bf16, ...")
+    preparation: str | None = Field(default=None, description="recipe by which the host requantises it; none: as it is")
+
+    @property
+    def place(self) -> str:
+        """Where what is served lies below the model directory."""
+        return f"{self.repo}/{self.revision}" + (f".{self.preparation}" if self.preparation else "")
 
 
 class Speculation(_Value):

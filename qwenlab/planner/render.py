@@ -126,7 +126,7 @@ def context_of(shape: EngineShape, index: int, settings: Settings, inventory: Ho
 
 def checkpoint_directory(models: str, checkpoint: Checkpoint) -> str:
     """Where a checkpoint lies below the host's model directory."""
-    return f"{models}/{checkpoint.repo}/{checkpoint.revision}"
+    return f"{models}/{checkpoint.place}"
 
 
 def utilization(shape: EngineShape, budget: Budget) -> float:
@@ -161,7 +161,8 @@ def _copy(value: Any) -> Any:
 
 
 def _checkpoint(spec: CheckpointSpec | DrafterSpec) -> Checkpoint:
-    return Checkpoint(repo=spec.repo, revision=spec.revision or UNPINNED, format=spec.format)
+    preparation = spec.preparation if isinstance(spec, CheckpointSpec) else None
+    return Checkpoint(repo=spec.repo, revision=spec.revision or UNPINNED, format=spec.format, preparation=preparation)
 
 
 def _unpinned(context: Context) -> tuple[str, ...]:
