@@ -39,6 +39,10 @@ def build_once(target: Path, build: Callable[[Path], None]) -> Path:
             partial = target.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            build(partial)
+            try:
+                build(partial)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
             partial.rename(target)
     return target
