@@ -113,6 +113,8 @@ docs/settings.md says the same as a table.
 # qwen_api_key = None
 #   file on the control machine that holds the API key
 # qwen_api_key_file = None
+#   without a key of your own: make one on the first deploy and show it once; off: no key, loopback alone
+# qwen_generate_api_key = True
 #   names under which the API offers the model
 # qwen_served_model_names = ['qwen']
 #   how long an engine may take from start to its first answer [seconds]

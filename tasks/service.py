@@ -14,8 +14,10 @@ from tasks.settings import Desired
 def configure(desired: Desired) -> None:
     """Plan, engine files, units and the key."""
     key = desired.secrets.api_key
-    if key is None:
+    if not desired.settings.has_key:
         paths.absent(name="No API key", paths=(API_KEY,))
+    elif key is None:
+        service.generated_key(name="API key")
     else:
         paths.files(name="API key", files={API_KEY: RemoteFile(f"{key}\n", "600")})
     service.configure(name="Plan, engine files and units", settings=desired.settings)

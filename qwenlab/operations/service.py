@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import cache
 from pathlib import PurePosixPath
+from secrets import token_urlsafe
 
-from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
+from pyinfra import logger
+from pyinfra.api.command import FunctionCommand, PyinfraCommand, QuoteString, StringCommand
+from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
+from pyinfra.api.state import State
 from pyinfra.context import host
 
 from qwenlab.facts.engine_units import EngineUnits
 from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.planned_inventory import INVENTORY
-from qwenlab.operations.paths import put
+from qwenlab.operations.paths import put, write
 from qwenlab.operations.planning import host_inventory, host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner import plan as make_plan
-from qwenlab.render import ENGINES, JOURNAL_CONF, PLAN, RemoteFile, drop_in, render, units_of
+from qwenlab.render import API_KEY, ENGINES, JOURNAL_CONF, PLAN, RemoteFile, drop_in, render, units_of
 from qwenlab.settings import Settings
 
 LOG_LINES = 40
@@ -46,6 +51,27 @@ def configure(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if PLAN in changed:
         # only with a new plan: free memory and the like differ at every look
         yield from put({INVENTORY: RemoteFile(inventory.model_dump_json(indent=1) + "\n")})
+
+
+@operation()
+def generated_key() -> Generator[PyinfraCommand, None, None]:
+    """A key on hosts that have none, the same for all of a run, shown this once; a key that lies there stays."""
+    if API_KEY in host.get_fact(PathStates, paths=(API_KEY,)):
+        host.noop("there is a key")
+        return
+    key = lab_key()
+    yield write(API_KEY, RemoteFile(f"{key}\n", "600"))
+    yield FunctionCommand(_show_key, [key], {})
+
+
+@cache
+def lab_key() -> str:
+    """256 random bits, the same for every host of this run."""
+    return token_urlsafe(32)
+
+
+def _show_key(state: State, host: Host, key: str) -> None:
+    logger.info(f"{host.print_prefix}API key, shown this once (it lies in {API_KEY}, for root alone): {key}")
 
 
 @operation()

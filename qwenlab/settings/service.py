@@ -21,6 +21,9 @@ class ServiceSettings(SettingsGroup):
         None, "key that requests must carry; better kept in a file", secret=True, min_length=8, pattern=r"^\S+$"
     )
     api_key_file: str | None = setting(None, "file on the control machine that holds the API key")
+    generate_api_key: bool = setting(
+        True, "without a key of your own: make one on the first deploy and show it once; off: no key, loopback alone"
+    )
     served_model_names: list[str] = setting(["qwen"], "names under which the API offers the model", min_length=1)
     start_timeout_s: int = setting(
         1800, "how long an engine may take from start to its first answer", unit="seconds", ge=10
@@ -44,6 +47,11 @@ class ServiceSettings(SettingsGroup):
     @property
     def has_key(self) -> bool:
         """Whether requests need a key."""
+        return self.own_key or self.generate_api_key
+
+    @property
+    def own_key(self) -> bool:
+        """Whether the settings name the key; otherwise the host's is made on the first deploy."""
         return self.api_key is not None or self.api_key_file is not None
 
     @property
@@ -77,7 +85,7 @@ class ServiceSettings(SettingsGroup):
             )
         if not self.has_key and not ip_address(self.bind_address).is_loopback:
             raise ValueError(
-                f"qwen_bind = {self.bind!r} would answer anybody: set qwen_api_key_file (or qwen_api_key), "
+                f"qwen_bind = {self.bind!r} would answer anybody: leave qwen_generate_api_key on, set qwen_api_key_file, "
                 "or leave qwen_bind out to listen on 127.0.0.1"
             )
         return self

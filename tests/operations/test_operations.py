@@ -22,7 +22,13 @@ PYTHON = "python=/usr/bin/python3 3.11"
 
 def settings(**more: Any) -> Settings:
     """Settings of a cpu host."""
-    given = {"engine": "cpu", "cpu_checkpoint": "lab/tiny", "cpu_revision": REVISION, **more}
+    given = {
+        "engine": "cpu",
+        "cpu_checkpoint": "lab/tiny",
+        "cpu_revision": REVISION,
+        "generate_api_key": False,
+        **more,
+    }
     return load({f"qwen_{key}": value for key, value in given.items()})
 
 
@@ -225,7 +231,10 @@ def test_only_what_is_not_up_to_date_is_restarted(units: list[str], runs: list[s
 def test_files_of_an_engine_that_the_plan_dropped_are_removed() -> None:
     units = [UP, "engine=cpu active no f f", "engine=old active no f f"]
     lines = [line for line, _ in commands(service.serve, {"fingerprint now": units}, settings=settings())]
-    assert lines[-1] == "rm -f /etc/qwen/engines/old.yaml /etc/qwen/engines/old.env"
+    assert lines[-1] == (
+        "rm -rf /etc/qwen/engines/old.yaml /etc/qwen/engines/old.env /etc/qwen/engines/old.gate.json "
+        "/etc/systemd/system/qwen-engine@old.service.d"
+    )
 
 
 @pytest.mark.parametrize(

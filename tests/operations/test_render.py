@@ -51,7 +51,7 @@ def config(files: dict[str, RemoteFile], name: str) -> dict[str, Any]:
 
 
 def test_the_cpu_plan_becomes_one_engine() -> None:
-    chosen = settings(port=8123)
+    chosen = settings(port=8123, generate_api_key=False)
     files = render(plan_cpu(HostInventory(), chosen), chosen)
     assert config(files, "cpu") == {
         "model": f"/srv/qwen/models/lab/tiny/{REVISION}",
@@ -99,7 +99,7 @@ def test_secrets_are_in_no_rendered_file() -> None:
 
 @pytest.mark.parametrize(("keyed", "lines"), [(True, 1), (False, 0)])
 def test_the_key_comes_as_a_credential(keyed: bool, lines: int) -> None:
-    chosen = settings(**({"api_key": "0123456789"} if keyed else {}))
+    chosen = settings(generate_api_key=keyed)
     unit = render(plan_cpu(HostInventory(), chosen), chosen)["/etc/systemd/system/qwen-engine@.service"].content
     assert unit.count("LoadCredential=api_key:/etc/qwen/secrets/api_key\n") == lines
 

@@ -41,7 +41,7 @@ def test_other_keys_are_not_ours() -> None:
         ({"qwen_served_model_names": []}, ["qwen_served_model_names", "at least 1 item"]),
         ({"qwen_user": "Qwen!"}, ["qwen_user", "match pattern"]),
         ({"qwen_bind": "everywhere"}, ["qwen_bind", "'everywhere' is not an IP address"]),
-        ({"qwen_bind": "0.0.0.0"}, ["would answer anybody", "qwen_api_key_file"]),
+        ({"qwen_bind": "0.0.0.0", "qwen_generate_api_key": False}, ["would answer anybody", "qwen_api_key_file"]),
         ({"qwen_api_key": "12345678", "qwen_api_key_file": "key"}, ["both set", "keep one"]),
         ({"qwen_hub_token": "t", "qwen_hub_token_file": "t"}, ["both set", "keep one"]),
         ({"qwen_vllm": "0.31.0"}, ["'0.31.0' is not pinned", "0.33.0, 0.32.0"]),
@@ -71,7 +71,8 @@ def test_a_secret_is_not_repeated_in_its_refusal() -> None:
 @pytest.mark.parametrize(
     ("data", "address"),
     [
-        ({}, "127.0.0.1"),
+        ({"qwen_generate_api_key": False}, "127.0.0.1"),
+        ({}, "0.0.0.0"),
         ({"qwen_api_key": "12345678"}, "0.0.0.0"),
         ({"qwen_api_key_file": "key"}, "0.0.0.0"),
         ({"qwen_api_key": "12345678", "qwen_bind": "10.0.0.5"}, "10.0.0.5"),
