@@ -1,0 +1,62 @@
+"""What the user forces wins, is annotated, and is warned about where it is known to hurt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qwenlab.settings import Settings
+from tests.planner.engines import rendered, shape
+
+Args = dict[str, Any]
+
+OVERRIDES: list[tuple[str, Args, Args]] = [
+    # case, qwen_engine_args, arguments afterwards (None: not there)
+    ("a number wins", {"max-num-seqs": 16}, {"max-num-seqs": 16}),
+    ("underscores and dashes are forgiven", {"--max_num_seqs": 16}, {"max-num-seqs": 16}),
+    ("none takes an argument out", {"sse-keep-alive-interval": None}, {"sse-keep-alive-interval": None}),
+    (
+        "false becomes a word that every version reads",
+        {"enable-prefix-caching": False},
+        {"no-enable-prefix-caching": True, "enable-prefix-caching": None},
+    ),
+    ("the newer spelling replaces the older", {"disable-prefix-caching": True}, {"enable-prefix-caching": None}),
+    ("synchronous scheduling", {"async-scheduling": False}, {"no-async-scheduling": True, "async-scheduling": None}),
+    (
+        "JSON options are merged key by key",
+        {"compilation-config": {"max_cudagraph_capture_size": 8}},
+        {"compilation-config": {"max_cudagraph_capture_size": 8, "custom_ops": ["+rms_norm", "+silu_and_mul"]}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "forced", "expected"), OVERRIDES, ids=[case for case, _, _ in OVERRIDES])
+def test_the_users_arguments_win_and_are_annotated(case: str, forced: Args, expected: Args) -> None:
+    engine = rendered(shape("RTX 3090"), Settings(engine_args=forced))
+    assert {name: engine.args.get(name) for name in expected} == expected
+    notes = [reason for reason in engine.reasons if reason.rule == "user-override"]
+    assert len(notes) == len(forced)
+    assert all("the plan had" in note.text for note in notes)
+
+
+def test_the_users_variables_win_in_every_process() -> None:
+    pair = shape("RTX 4070 Ti SUPER", "RTX 5090", pp=2, partition=(13, 51), checkpoint="nvfp4")
+    engine = rendered(pair, Settings(engine_env={"VLLM_DISABLED_KERNELS": "Mine", "NCCL_DEBUG": "INFO"}))
+    assert engine.env["VLLM_DISABLED_KERNELS"] == "Mine"
+    assert engine.env["NCCL_DEBUG"] == "INFO"
+    assert all("VLLM_DISABLED_KERNELS" not in process.env for process in engine.processes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        (Settings(engine_env={"VLLM_MARLIN_INPUT_DTYPE": ""}), "VLLM_MARLIN_INPUT_DTYPE"),
+        (Settings(engine_env={"NCCL_SHM_USE_CUDA_MEMCPY": "1"}), "hung"),
+        (Settings(engine_args={"tool-call-parser": "hermes"}), "silently"),
+        (Settings(engine_args={"trust-remote-code": True}), "repository"),
+    ],
+)
+def test_forced_values_that_are_known_to_hurt_are_warned_about(settings: Settings, word: str) -> None:
+    assert any(word in warning for warning in rendered(shape("RTX 3090"), settings).warnings)
+    assert not any(word in warning for warning in rendered(shape("RTX 3090")).warnings)
