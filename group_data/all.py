@@ -159,3 +159,28 @@ docs/settings.md says the same as a table.
 # qwen_extra_ca_certificates = []
 #   how long apt waits for another apt, e.g. unattended-upgrades [seconds]
 # qwen_apt_lock_timeout_s = 600
+
+# == The driver, the compiler for kernels, reboots and power. A driver that works is left alone.
+#   driver branch to have; none: 580 (long-lived) where no driver works, else the one that works
+# qwen_driver_branch = None
+#   exact driver version to have, e.g. `580.126.09`; none: the newest of the branch
+# qwen_driver_version = None
+#   kernel module; `auto`: open where every card has it, else proprietary
+# qwen_driver_flavour = "auto"
+#   accept a branch that no longer drives some of the host's cards
+# qwen_driver_allow_drop = False
+#   NVIDIA's package repository or a mirror of it
+# qwen_driver_repository = "https://developer.download.nvidia.com/compute/cuda/repos"
+#   fingerprint of the repository's signing key, 40 hex digits; none: NVIDIA's own for the distribution
+# qwen_driver_key_fingerprint = None
+#   reboot a host when its driver needs that, at most once
+# qwen_allow_reboot = False
+#   hosts that may be rebooting at the same time
+# qwen_reboot_serial = 1
+#   how long a host may take to come back [seconds]
+# qwen_reboot_timeout_s = 900
+#   compiler for kernels made at run time: `pip` takes the pinned wheels of the release, `apt` NVIDIA's toolkit
+#   packages, `none` leaves it to the host
+# qwen_cuda_from = "pip"
+#   power limit of each card: a number, a dict from model name to number, or `advised`; none: not touched
+# qwen_power_limit_w = None

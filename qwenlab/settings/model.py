@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import model_validator
 
 from qwenlab.settings.checkpoint import CheckpointSettings, CpuSettings
+from qwenlab.settings.driver import DriverSettings
 from qwenlab.settings.engine import EngineSettings
 from qwenlab.settings.fields import SettingsGroup
 from qwenlab.settings.host import HostSettings, NetworkSettings
@@ -24,6 +25,7 @@ GROUPS: tuple[type[SettingsGroup], ...] = (
     ServiceSettings,
     HostSettings,
     NetworkSettings,
+    DriverSettings,
 )
 
 
@@ -36,6 +38,7 @@ class Settings(
     CpuSettings,
     PlannerSettings,
     ServiceSettings,
+    DriverSettings,
 ):
     """Every `qwen_*` setting of one host, validated. Field names are the keys without `qwen_`."""
 

@@ -1,0 +1,48 @@
+"""apt-get as one command: patient with other package managers, and with words for what it refuses."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from pyinfra.api.command import QuoteString, StringCommand
+
+from qwenlab.driver.words import APT_ADVICE
+
+APT = "LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout={timeout} {arguments}"
+KEEP_CONFIGURATION = "-o Dpkg::Options::=--force-confold"
+# The lock on package lists is not covered by DPkg::Lock::Timeout, so an update asks again until the time is up.
+SCRIPT = """\
+deadline=$(($(date +%s) + {timeout})); \
+while :; do \
+out=$({command} 2>&1); code=$?; \
+case $out in *"Could not get lock"*) \
+[ $code -ne 0 ] && [ "$(date +%s)" -lt $deadline ] && {{ sleep 2; continue; }} ;; \
+esac; break; done; \
+[ $code -eq 0 ] || {{ echo "$out"; case $out in {advice} esac; }} >&2; exit $code"""
+
+
+def apt_get(arguments: str, names: Iterable[str] = (), *, timeout: int) -> StringCommand:
+    """`apt-get <arguments> <names>`, as one shell command.
+
+    Args:
+        timeout: how long to wait for another package manager, in seconds.
+    """
+    words = " ".join((arguments, *(shlex.quote(name) for name in names)))
+    command = APT.format(timeout=timeout, arguments=words)
+    advice = " ".join(f"*{shlex.quote(said)}*) echo {shlex.quote(text)} ;;" for said, text in APT_ADVICE.items())
+    return StringCommand("sh -c", QuoteString(SCRIPT.format(timeout=timeout, command=command, advice=advice)))
+
+
+def install(names: Iterable[str], *, timeout: int, more: str = "") -> StringCommand:
+    """Install packages with what they need and nothing else; changed configuration files are kept."""
+    options = f"install --yes --no-install-recommends {KEEP_CONFIGURATION}{f' {more}' if more else ''}"
+    return apt_get(options, names, timeout=timeout)
+
+
+def update(*, timeout: int, only: str | None = None) -> StringCommand:
+    """Renew package lists: all of them, tolerant of a mirror that fails, or strictly those of one source file."""
+    if only is None:
+        return apt_get("update", timeout=timeout)
+    options = f"-o Dir::Etc::sourcelist={only} -o Dir::Etc::sourceparts=- -o APT::Get::List-Cleanup=0"
+    return apt_get(f"{options} -o APT::Update::Error-Mode=any update", timeout=timeout)

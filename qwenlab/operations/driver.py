@@ -1,0 +1,271 @@
+"""The NVIDIA driver on a host. Each operation decides anew at its turn, on what it then finds."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Generator
+from importlib.resources import files as package_files
+
+from pyinfra import logger
+from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from qwenlab.driver import files, packages, words
+from qwenlab.driver.decision import Decision, Verdict, after_install, decide, wrong_candidates
+from qwenlab.driver.state import DriverState
+from qwenlab.driver.tables import ARCHITECTURES, Distribution, distribution
+from qwenlab.engine.release import proxies
+from qwenlab.facts.driver_state import REBOOTED, AptCandidates, NvidiaDriver
+from qwenlab.facts.driver_text import branch as branch_of
+from qwenlab.facts.file_states import PathStates
+from qwenlab.facts.unit_state import UnitState
+from qwenlab.operations import apt
+from qwenlab.operations.paths import put, write
+from qwenlab.operations.reboot import reboot_and_wait, runs_here
+from qwenlab.operations.refusal import refusal
+from qwenlab.render import RemoteFile
+from qwenlab.settings import Settings
+
+
+def look(settings: Settings) -> tuple[DriverState, Decision]:
+    """The driver of the current host, asked now, and what is due."""
+    state = host.get_fact(NvidiaDriver)
+    return state, decide(state, settings)
+
+
+def needed_row(state: DriverState) -> Distribution:
+    """The distribution's row; a decision to install implies that there is one."""
+    row = distribution(state.os, state.release)
+    if row is None:
+        raise LookupError(words.unknown_system(state))
+    return row
+
+
+@operation()
+def check(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Refuse a host whose driver cannot be brought to work; changes nothing.
+
+    Args:
+        settings: the host's settings.
+    """
+    state, decision = look(settings)
+    if decision.verdict is Verdict.REFUSE:
+        yield refusal(decision.reasons)
+        return
+    if decision.verdict is Verdict.ACTIVATE and not settings.allow_reboot and state.mismatch:
+        yield refusal((*decision.reasons, words.reboot_needed(state)))
+        return
+    for reason in decision.reasons:
+        host.log(reason, log_func=logger.info)
+    host.noop(f"driver: {decision.verdict}")
+
+
+@operation()
+def repository(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """NVIDIA's repository for this release, trusted by one key; other sources of it are switched off.
+
+    Args:
+        settings: the host's settings.
+    """
+    state, decision = look(settings)
+    if decision.verdict is not Verdict.INSTALL or decision.target is None or decision.target.signed:
+        host.noop("no packages are needed from NVIDIA's repository")
+        return
+    yield from add_repository(state, settings)
+
+
+def add_repository(state: DriverState, settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Commands that make NVIDIA's repository an apt source of this host. For use inside operations."""
+    row = needed_row(state)
+    fingerprint = (settings.driver_key_fingerprint or row.fingerprint or "").upper()
+    directory = ARCHITECTURES[state.architecture]
+    keyring = files.keyring(fingerprint)
+    timeout = settings.apt_lock_timeout_s
+    for path in state.sources:
+        if path != files.SOURCE and path != "/etc/apt/sources.list":
+            # two entries for one repository with different keys stop every apt command
+            yield StringCommand("mv -f", QuoteString(path), QuoteString(f"{path}.disabled"))
+    if keyring not in host.get_fact(PathStates, paths=(keyring,)):
+        yield StringCommand("install -d -m 755", files.KEYRINGS)
+        job = {
+            "url": f"{settings.driver_repository}/{row.repository}/{directory}/{row.key_file}",
+            "fingerprint": fingerprint,
+            "path": keyring,
+        }
+        yield StringCommand(
+            *(f"{name}={shlex.quote(value)}" for name, value in proxies(settings).items()),
+            *("python3 -", QuoteString(json.dumps(job))),
+            _stdin=package_files("qwenlab.remote").joinpath("fetch_key.py").read_text(),
+        )
+    yield from put(
+        {
+            files.SOURCE: files.source(settings.driver_repository, row.repository, directory, fingerprint),
+            files.PREFERENCES: files.preferences(),
+        }
+    )
+    yield apt.update(timeout=timeout, only=files.SOURCE)
+
+
+@operation()
+def pin(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """The pinning package, in a transaction of its own: apt solves before a pin of the same transaction exists.
+
+    Args:
+        settings: the host's settings.
+    """
+    state, decision = look(settings)
+    target = decision.target
+    if decision.verdict is not Verdict.INSTALL or target is None or target.signed:
+        host.noop("nothing to pin")
+        return
+    name = packages.pinning_package(target)
+    if name in state.installed:
+        host.noop(f"{name} is installed")
+        return
+    if held := sorted(name for name in state.held if packages.belongs(name)):
+        yield StringCommand("apt-mark unhold", *(QuoteString(name) for name in held))
+    yield apt.install([name], timeout=settings.apt_lock_timeout_s, more="--allow-downgrades")
+
+
+@operation()
+def install(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Headers, module and libraries of the wanted driver; judged by what lies there afterwards, not by apt's word.
+
+    Args:
+        settings: the host's settings.
+    """
+    state, decision = look(settings)
+    target, timeout = decision.target, settings.apt_lock_timeout_s
+    if decision.verdict is not Verdict.INSTALL or target is None:
+        host.noop(f"nothing to install: {'; '.join(decision.reasons)}")
+        return
+    row = needed_row(state)
+    names = packages.driver_set(target, row, state.boot_kernel)
+    yield apt.update(timeout=timeout)
+    if state.broken:
+        # left by a run that was cut off; what cannot be configured now is completed by the install
+        yield StringCommand("DEBIAN_FRONTEND=noninteractive dpkg --configure -a || true")
+    candidates = host.get_fact(AptCandidates, names=names)
+    fabric = tuple(name for name in names if "fabricmanager" in name)
+    if wrong := wrong_candidates(candidates, names, fabric, target):
+        yield refusal(wrong)
+        return
+    if held := sorted(name for name in state.held if packages.belongs(name)):
+        yield StringCommand("apt-mark unhold", *(QuoteString(name) for name in held))
+    wanted = (*(() if target.signed else packages.headers(state.boot_kernel, state.installed)), *names)
+    older = target.branch < (branch_of(state.user_space) or 0)
+    more = "--allow-downgrades" if older else ""
+    # all is there before the first package is touched, so a repository that goes away leaves nothing half done
+    yield apt.install(wanted, timeout=timeout, more=f"--download-only {more}".strip())
+    yield apt.install(wanted, timeout=timeout, more=more)
+    if not target.signed:
+        kernel = QuoteString(state.boot_kernel)
+        yield StringCommand("modinfo -k", kernel, "nvidia >/dev/null 2>&1 || dkms autoinstall -k", kernel, "|| true")
+    if problems := after_install(host.get_fact(NvidiaDriver), target, candidates.get(names[0])):
+        yield refusal(problems)
+
+
+@operation()
+def hold(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Nothing moves the driver unasked: the whole set is held, and unattended-upgrades passes it over.
+
+    Acts where a run installed the driver, or where its owner already holds a part of it.
+
+    Args:
+        settings: the host's settings.
+    """
+    state, decision = look(settings)
+    theirs = sorted(state.driver_packages)
+    ours = state.managed or decision.verdict is Verdict.ACTIVATE
+    if state.wsl or not theirs or not (ours or state.held & set(theirs)):
+        host.noop("the driver was not installed by qwenlab: left as it is")
+        return
+    if ours:
+        yield from put({files.UNATTENDED: files.unattended()})
+    if free := [name for name in theirs if name not in state.held]:
+        yield StringCommand("apt-mark hold", *(QuoteString(name) for name in free))
+    else:
+        host.noop(f"{len(theirs)} packages are held")
+
+
+@operation()
+def boot_files(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """nouveau blacklisted, modules at boot, persistence daemon with persistence.
+
+    Args:
+        settings: the host's settings.
+    """
+    state, decision = look(settings)
+    if not (state.managed or decision.verdict is Verdict.ACTIVATE) or state.wsl:
+        host.noop("the driver was not installed by qwenlab: left as it is")
+        return
+    wanted = files.boot_files()
+    folder = files.PERSISTENCE.rsplit("/", 1)[0]
+    if folder not in host.get_fact(PathStates, paths=(folder,)):
+        yield StringCommand("install -d -m 755", QuoteString(folder))
+    changed = yield from put(wanted)
+    if files.NOUVEAU in changed:
+        yield StringCommand("! command -v update-initramfs >/dev/null || update-initramfs -u -k all")
+    if files.PERSISTENCE in changed:
+        yield StringCommand("systemctl daemon-reload")
+
+
+@operation()
+def activate(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Load the module; where that takes a reboot, reboot, once and only if it is allowed.
+
+    Args:
+        settings: the host's settings.
+    """
+    state, decision = look(settings)
+    if decision.verdict is not Verdict.ACTIVATE:
+        if state.rebooted_for:
+            yield StringCommand("rm -f", REBOOTED)
+        host.noop("; ".join(decision.reasons) or "nothing to load")
+        return
+    free = state.loaded is None and not state.nouveau and state.boot_kernel == state.running
+    if free:
+        yield StringCommand("modprobe nvidia && { modprobe nvidia-uvm; udevadm settle 2>/dev/null; true; } || true")
+        state, decision = look(settings)
+        if decision.verdict is not Verdict.ACTIVATE:
+            return
+    reason = f"{state.module} on {state.boot_kernel}"
+    if state.rebooted_for == reason:
+        yield refusal([words.after_reboot(state)])
+        return
+    if not settings.allow_reboot:
+        yield refusal([words.reboot_needed(state)])
+        return
+    if runs_here(state.boot_id):
+        yield refusal([words.own_machine()])
+        return
+    yield write(REBOOTED, RemoteFile(f"{reason}\n"))
+    yield reboot_and_wait(state.boot_id, serial=settings.reboot_serial, timeout_s=settings.reboot_timeout_s)
+
+
+@operation()
+def works(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """The driver lists the cards and its daemons run; else a diagnosis.
+
+    Args:
+        settings: the host's settings.
+    """
+    state, decision = look(settings)
+    if decision.verdict is not Verdict.LEAVE:
+        yield refusal([words.after_reboot(state)] if state.rebooted_for else decision.reasons)
+        return
+    if state.rebooted_for:
+        yield StringCommand("rm -f", REBOOTED)
+    daemons = ("nvidia-persistenced", *(("nvidia-fabricmanager",) if state.nvswitches else ()))
+    if state.managed and state.cards:
+        for daemon in daemons:
+            yield from _running(f"{daemon}.service")
+    else:
+        host.noop("; ".join(decision.reasons))
+
+
+def _running(unit: str) -> Generator[PyinfraCommand, None, None]:
+    if host.get_fact(UnitState, unit=unit) != "enabled active":
+        yield StringCommand("systemctl enable --quiet --now", unit)

@@ -1,0 +1,29 @@
+"""The NVIDIA driver: left alone where it works, else installed, pinned, held, and brought to life."""
+
+from __future__ import annotations
+
+from pyinfra.api.deploy import deploy
+
+from qwenlab.operations import driver
+from qwenlab.settings import Settings
+
+
+@deploy("Check the driver")
+def check(settings: Settings) -> None:
+    """Refuse a host whose driver cannot be brought to work, before anything is changed."""
+    if settings.engine == "cuda":
+        driver.check(name="Can its cards be driven?", settings=settings)
+
+
+@deploy("Driver")
+def install(settings: Settings) -> None:
+    """The driver that the cards and settings ask for."""
+    if settings.engine != "cuda":
+        return
+    driver.repository(name="NVIDIA's repository", settings=settings)
+    driver.pin(name="Stay on the branch", settings=settings)
+    driver.install(name="Module and libraries", settings=settings)
+    driver.boot_files(name="At boot", settings=settings)
+    driver.hold(name="Hold", settings=settings)
+    driver.activate(name="Load, or reboot", settings=settings)
+    driver.works(name="Every card answers", settings=settings)
