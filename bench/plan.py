@@ -20,7 +20,6 @@ from qwenlab.host_inventory import HostInventory
 from qwenlab.planner import plan
 from qwenlab.planner.cards import cards_of
 from qwenlab.planner.choose import choose
-from qwenlab.planner.evaluate import evaluate
 from qwenlab.planner.planning import search_of
 from qwenlab.settings import Settings, load
 from tests.planner.machines import inventories
@@ -38,9 +37,9 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def _forget() -> None:
     """Drop every shared evaluation and budget, as in a new process; the packaged tables stay read."""
-    evaluate.cache_clear()
-    for name in ("budget", "config", "layout", "weights"):
-        for member in vars(import_module(f"qwenlab.planner.memory.{name}")).values():
+    memory = (f"memory.{name}" for name in ("budget", "config", "layout", "pool", "weights"))
+    for name in ("evaluate", *memory):
+        for member in vars(import_module(f"qwenlab.planner.{name}")).values():
             if hasattr(member, "cache_clear"):
                 member.cache_clear()
 

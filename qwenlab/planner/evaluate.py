@@ -158,19 +158,33 @@ def _nothing_runs(place: Place, knobs: Knobs) -> str:
     return "no recipe of the table runs on this silicon in this form"
 
 
-def _runs(place: Place, demand: Demand, streams: int, knobs: Knobs) -> list[_Run]:
+@lru_cache(maxsize=1024)
+def _runs(place: Place, demand: Demand, streams: int, knobs: Knobs) -> tuple[_Run, ...]:
     """Recipes that the silicon allows, fastest first."""
     runs = []
     corners = _corners(place)
-    room = {spec.key for spec in checkpoints().values() if _has_room(spec, place)}
+    weights = {
+        spec.key: format_weight(spec, place.cards, knobs.quality)
+        for spec in checkpoints().values()
+        if _has_room(spec, place)
+    }
+    prefill: dict[str, float] = {}  # by kernel: of the parts of a recipe, a prompt depends on nothing else
     for spec, recipe in combinations_for(knobs):
-        if spec.key not in room:
+        if spec.key not in weights:
             continue
         too_busy = demand.additive and recipe.method is not None and streams > SPECULATION_PAYS
-        if not too_busy and allowed(recipe, spec, place.cards, place.tp, place.pp):
-            bound = _bound(spec, recipe, corners, place, demand, streams, knobs)
-            runs.append(_Run(spec, recipe, corners[0], bound))
-    return sorted(runs, key=lambda run: -run.bound)
+        if too_busy or not allowed(recipe, spec, place.cards, place.tp, place.pp):
+            continue
+        work = work_of(spec.key, recipe, place, corners[0], demand.depth)
+        works = [work, *(work.over(corner) for corner in corners[1:])]
+        kernel = work.weights.kernel
+        if kernel not in prefill:
+            prefill[kernel] = _prompt_rate(works)
+        weight = weights[spec.key] * recipe.quality * (1 + WINDOW_BONUS)
+        accepted = tokens_per_step(demand.text, recipe.method, recipe.tokens)
+        bound = weight * _rate(works, demand, accepted, streams, streams, prefill[kernel])
+        runs.append(_Run(spec, recipe, corners[0], bound))
+    return tuple(sorted(runs, key=lambda run: -run.bound))
 
 
 def _has_room(spec: CheckpointSpec, place: Place) -> bool:
@@ -215,44 +229,33 @@ def _concrete(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knob
     work = work_of(run.spec.key, run.recipe, place, run.split, demand.depth)
     weight = format_weight(run.spec, place.cards, knobs.quality) * run.recipe.quality * (1 + WINDOW_BONUS)
     accepted = tokens_per_step(demand.text, run.recipe.method, run.recipe.tokens)
-    options = [
-        _Run(run.spec, run.recipe, split, weight * _rate((work.over(split),), demand, accepted, streams, streams))
-        for split in wanted
-        if all(layers <= limit for layers, limit in zip(split, most, strict=True))
-    ]
+    options = []
+    for split in wanted:
+        if all(layers <= limit for layers, limit in zip(split, most, strict=True)):
+            over = work.over(split)
+            rate = _rate((over,), demand, accepted, streams, streams, prefill_tok_s(over))
+            options.append(_Run(run.spec, run.recipe, split, weight * rate))
     return iter(sorted(options, key=lambda option: -option.bound))
 
 
-def _bound(
-    spec: CheckpointSpec,
-    recipe: Recipe,
-    layer_splits: Sequence[tuple[int, ...]],
-    place: Place,
-    demand: Demand,
-    streams: int,
-    knobs: Knobs,
-) -> float:
-    """The score at full residency and with the model's own window: of one split, or above all between several."""
-    work = work_of(spec.key, recipe, place, layer_splits[0], demand.depth)
-    weight = format_weight(spec, place.cards, knobs.quality) * recipe.quality * (1 + WINDOW_BONUS)
-    accepted = tokens_per_step(demand.text, recipe.method, recipe.tokens)
-    return weight * _rate([work.over(split) for split in layer_splits], demand, accepted, streams, streams)
+def _prompt_rate(works: Sequence[Work]) -> float:
+    """Prompt tokens per second: of one split, or above all between several."""
+    return max([prefill_tok_s(work, ideal=len(works) > 1) for work in works])
 
 
-def _rate(works: Sequence[Work], demand: Demand, accepted: float, streams: int, resident: int) -> float:
+def _rate(works: Sequence[Work], demand: Demand, accepted: float, streams: int, resident: int, prefill: float) -> float:
     """tok/s of one request (weighted geometric mean of alone and among `streams`), or of all for throughput.
 
     Several works are the corners of a pipeline's splits; the rate is then a bound for every split between them.
     """
     ideal = len(works) > 1
-    prefill = max(prefill_tok_s(work, ideal=ideal) for work in works)
     together = max(1, min(streams, resident))
-    busy = min(step_ms(work, streams=together, ideal=ideal) for work in works) / 1e3 / accepted
+    busy = min([step_ms(work, streams=together, ideal=ideal) for work in works]) / 1e3 / accepted
     waves = streams / together
     crowded = waves * (together * demand.fresh / prefill + demand.answer * busy)
     if demand.additive:
         return streams * demand.answer / crowded
-    step = min(step_ms(work, ideal=ideal) for work in works)
+    step = min([step_ms(work, ideal=ideal) for work in works])
     alone = demand.fresh / prefill + demand.answer * step / 1e3 / accepted
     return float(demand.answer / (alone**ALONE * crowded ** (1 - ALONE)))
 
@@ -273,13 +276,14 @@ def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) 
     reach = min(1.0, length / demand.context) * (1 + WINDOW_BONUS * length / LONGEST)
     weight = format_weight(run.spec, place.cards, knobs.quality) * run.recipe.quality * reach
     together = min(streams, resident)
+    prefill = prefill_tok_s(work)
     return Candidate(
         shape=shape,
-        score=weight * _rate((work,), demand, accepted, streams, resident),
+        score=weight * _rate((work,), demand, accepted, streams, resident, prefill),
         single_tok_s=accepted * 1e3 / step_ms(work),
         aggregate_tok_s=together * accepted * 1e3 / step_ms(work, streams=together),
         streams=together,
-        prefill_tok_s=prefill_tok_s(work),
+        prefill_tok_s=prefill,
         resident=resident,
     )
 

@@ -6,6 +6,7 @@ Derived from vLLM's platforms/interface.py (block size), v1/core/kv_cache_utils.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -330,18 +331,7 @@ def _slots(model: ModelGeometry, config: KvConfig, groups: dict[Kind, int]) -> t
 
 
 def _groups(structure: _Structure, config: KvConfig) -> tuple[KvGroup, ...]:
-    rules = pool_rules(config.vllm)
-    states = 1 + config.draft_tokens + config.prefix_cache + _keeps_checkpoints(config, rules)
-    window = 0
-    drafter = _drafter(config)
-    if drafter is not None:
-        held = drafter.sliding_window - 1 + _batches_in_flight(config) * config.max_num_batched_tokens
-        window = -(-min(held, config.max_model_len) // structure.drafter_block) + 1
-    per_request = {
-        Kind.ATTENTION: -(-config.max_model_len // structure.block_size),
-        Kind.GDN: states,
-        Kind.SLIDING_WINDOW: window,
-    }
+    per_request = _held_by(structure, config)(config.max_model_len)
     blocks = {
         Kind.ATTENTION: structure.block_size,
         Kind.GDN: structure.block_size,
@@ -349,11 +339,48 @@ def _groups(structure: _Structure, config: KvConfig) -> tuple[KvGroup, ...]:
     }
     # Within the first block no state has been checkpointed for the prefix cache yet.
     short = {Kind.ATTENTION: 1, Kind.GDN: 1 + config.draft_tokens, Kind.SLIDING_WINDOW: 1}
-    return tuple(
-        KvGroup(kind, len(range(i, layers, number)), blocks[kind], per_request[kind], short[kind])
-        for kind, number, layers in structure.counts
-        for i in range(number)
-    )
+    groups: list[KvGroup] = []
+    for kind, number, layers in structure.counts:
+        least, over = divmod(layers, number)  # layers are dealt in turn: the first groups hold the remainder
+        if over:
+            groups += [KvGroup(kind, least + 1, blocks[kind], per_request[kind], short[kind])] * over
+        groups += [KvGroup(kind, least, blocks[kind], per_request[kind], short[kind])] * (number - over)
+    return tuple(groups)
+
+
+def _held_by(structure: _Structure, config: KvConfig) -> Callable[[int], dict[Kind, int]]:
+    """Blocks that one request holds in a group of each kind, as a function of its length in tokens."""
+    states = 1 + config.draft_tokens + config.prefix_cache + _keeps_checkpoints(config, pool_rules(config.vllm))
+    drafter = _drafter(config)
+    held = 0
+    if drafter is not None:
+        held = drafter.sliding_window - 1 + _batches_in_flight(config) * config.max_num_batched_tokens
+    block, drafter_block = structure.block_size, structure.drafter_block
+
+    def blocks(length: int) -> dict[Kind, int]:
+        return {
+            Kind.ATTENTION: -(-length // block),
+            Kind.GDN: states,
+            Kind.SLIDING_WINDOW: -(-min(held, length) // drafter_block) + 1 if held else 0,
+        }
+
+    return blocks
+
+
+def blocks_by_length(config: KvConfig) -> Callable[[int], int]:
+    """Blocks that one full-length request holds, as a function of `max_model_len`.
+
+    The block size is the one of the configuration at its own length, so a search over lengths needs one layout only.
+    """
+    structure = _structure(_key(changed(config, block_size=layout_of(config).block_size)))
+    held = _held_by(structure, config)
+    numbers = [(kind, number) for kind, number, _ in structure.counts]
+
+    def blocks(length: int) -> int:
+        by_kind = held(length)
+        return sum(number * by_kind[kind] for kind, number in numbers)
+
+    return blocks
 
 
 def _batches_in_flight(config: KvConfig) -> int:
@@ -365,4 +392,5 @@ def _batches_in_flight(config: KvConfig) -> int:
 
 
 def _bytes_per_request(structure: _Structure, config: KvConfig) -> int:
-    return sum(group.blocks_per_request for group in _groups(structure, config)) * structure.page_bytes
+    held = _held_by(structure, config)(config.max_model_len)
+    return sum(number * held[kind] for kind, number, _ in structure.counts) * structure.page_bytes

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from qwenlab.planner.memory.config import KvConfig, changed, config_of
+from qwenlab.planner.memory.config import KvConfig, config_of
 from qwenlab.planner.memory.errors import MemoryModelError
-from qwenlab.planner.memory.layout import GIB, Kind, KvLayout, layout_of
+from qwenlab.planner.memory.layout import GIB, Kind, KvLayout, blocks_by_length, layout_of
 from qwenlab.planner.memory.versions import pool_rules
 from qwenlab.planner.shape import EngineShape
 
@@ -40,6 +41,7 @@ class KvPool:
         return min(at_most, max(0, usable) // self.layouts[0].blocks_for(tokens))
 
 
+@lru_cache(maxsize=65_536)
 def stage_layouts(config: KvConfig) -> tuple[KvLayout, ...]:
     """The layout of each pipeline stage."""
     return tuple(layout_of(config, stage) for stage in range(len(config.partition)))
@@ -102,23 +104,20 @@ def longest_context(config: KvConfig, blocks: int) -> int:
     longest = max(0, (blocks - reserved - others) // len(attention)) * layout.block_size
     if longest >= config.max_model_len:
         return config.max_model_len
-    if config.drafter is None or (
-        longest and _blocks_at(config, layout, longest) == _with_full_window(layout, longest)
-    ):
+    if config.drafter is None:
+        return longest
+    blocks_at = blocks_by_length(config)
+    if longest and blocks_at(longest) == _with_full_window(layout, longest):
         return longest
     # The drafter's window is not yet full at such a length: what it holds still depends on it.
     low, high = 0, config.max_model_len
     while low < high:
         middle = (low + high + 1) // 2
-        if _blocks_at(config, layout, middle) + reserved <= blocks:
+        if blocks_at(middle) + reserved <= blocks:
             low = middle
         else:
             high = middle - 1
     return low
-
-
-def _blocks_at(config: KvConfig, layout: KvLayout, length: int) -> int:
-    return layout_of(changed(config, max_model_len=length, block_size=layout.block_size)).blocks_per_request
 
 
 def _with_full_window(layout: KvLayout, length: int) -> int:

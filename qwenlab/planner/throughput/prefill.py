@@ -17,6 +17,8 @@ def prefill_tok_s(work: Work, with_constants: Constants | None = None, *, ideal:
     layer splits when `work.layers` puts as much as possible on the fastest stage.
     """
     c = with_constants or constants()
+    if len(work.layers) == 1:
+        return 1.0 / _stage_seconds(work, 0, c)
     seconds = [_stage_seconds(work, stage, c) for stage in range(len(work.layers))]
     return len(seconds) / sum(seconds) if ideal else 1.0 / max(seconds)
 

@@ -29,11 +29,14 @@ def step_ms(
     c = with_constants or constants()
     stages = len(work.layers)
     together = work.streams if streams is None else streams
-    groups = min(stages, together)
-    times = [_stage_ms(work, stage, together / groups, c) for stage in range(stages)]
-    gpu = sum(times)
-    if not ideal and stages > 1:
-        gpu = max(gpu + c.stage_ms * (stages - 1), groups * max(times) / (c.stage_overlap if groups > 1 else 1.0))
+    if stages == 1:
+        gpu = _stage_ms(work, 0, together, c)
+    else:
+        groups = min(stages, together)
+        times = [_stage_ms(work, stage, together / groups, c) for stage in range(stages)]
+        gpu = sum(times)
+        if not ideal:
+            gpu = max(gpu + c.stage_ms * (stages - 1), groups * max(times) / (c.stage_overlap if groups > 1 else 1.0))
     if work.draft is not None and work.backend in c.piecewise:
         passes = work.draft_tokens if work.draft == "mtp" else 1
         host = c.host_ms["several" if work.tp > 1 else "one"] + passes * c.host_ms["pass"]
@@ -45,11 +48,13 @@ def _stage_ms(work: Work, stage: int, streams: float, c: Constants) -> float:
     cards = work.cards[stage * work.tp : (stage + 1) * work.tp]
     share = work.layers[stage] / LAYERS
     last = stage == len(work.layers) - 1
-    kinds = cards if work.tp == 1 else tuple(dict.fromkeys(cards))
-    slowest = max(_rank_ms(work, card, share, last, streams, c) for card in kinds)
-    tokens = streams * (work.draft_tokens + 1)
-    reduces = 2 * work.layers[stage] + (2 if last else 0)
-    total = slowest + reduces * _reduce_us(work, cards, tokens, c) / 1e3
+    if work.tp == 1:
+        total = _rank_ms(work, cards[0], share, last, streams, c)
+    else:
+        tokens = streams * (work.draft_tokens + 1)
+        reduces = 2 * work.layers[stage] + (2 if last else 0)
+        total = max(_rank_ms(work, card, share, last, streams, c) for card in dict.fromkeys(cards))
+        total += reduces * _reduce_us(work, cards, tokens, c) / 1e3
     return total + (c.step_ms + _draft_fixed_ms(work, cards, c) if last else 0.0)
 
 
