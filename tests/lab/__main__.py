@@ -11,7 +11,7 @@ from tests.lab.host import Host, HostSpec
 from tests.lab.image import RELEASES
 from tests.lab.lab import claim, fill, host_of, removed_after
 from tests.lab.registry import records, registry_lock
-from tests.lab.removal import destroy, remove_leftovers
+from tests.lab.removal import destroy, empty_trash, remove_leftovers
 from tests.lab.shell import LabError
 
 
@@ -91,6 +91,7 @@ def _sweep(_: argparse.Namespace) -> int:
     with registry_lock():
         for number in remove_leftovers():
             print(f"lab {number}, left by a dead run, is removed")
+    empty_trash()
     return 0
 
 

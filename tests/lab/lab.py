@@ -16,7 +16,7 @@ from tests.lab import boot, network
 from tests.lab.cache import cache_directory
 from tests.lab.host import Host, HostSpec
 from tests.lab.registry import LabRecord, Process, records, registry_lock
-from tests.lab.removal import remove, remove_leftovers
+from tests.lab.removal import empty_trash, remove, remove_leftovers
 from tests.lab.shell import LabError, run
 
 
@@ -83,8 +83,10 @@ def removed_after(record: LabRecord) -> Iterator[Lifetime]:
             yield Lifetime(record)
         finally:
             if record.owner is not None:
-                with _undisturbed(), registry_lock():
-                    remove(record)
+                with _undisturbed():
+                    with registry_lock():
+                        remove(record)
+                    empty_trash()
 
 
 def claim(*, keep: bool) -> LabRecord:
@@ -103,6 +105,7 @@ def claim(*, keep: bool) -> LabRecord:
         owner = None if keep else Process.of(os.getpid())
         record = LabRecord(number, owner, str(cache_directory() / "running" / str(number)), restore=restore)
         record.save()
+    empty_trash()
     return record
 
 

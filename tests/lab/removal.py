@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.lab import cgroups, network
+from tests.lab.cache import cache_directory
 from tests.lab.registry import LabRecord, Process, records, registry_lock
 from tests.lab.shell import LabError, run
 
@@ -16,7 +17,10 @@ _GONE_WITHIN = 20.0  # seconds a killed process may take to vanish
 
 
 def remove(record: LabRecord) -> None:
-    """End the lab's processes and remove its mounts, links, rules, files and record.
+    """End the lab's processes and remove its mounts, links, rules and record; its files wait for `empty_trash`.
+
+    Called under the registry's lock. Deleting an engine's tens of thousands of files there would keep every other lab
+    from starting for a minute.
 
     Raises:
         LabError: something would not go; the record stays so that the next attempt finds it.
@@ -32,16 +36,36 @@ def remove(record: LabRecord) -> None:
         shutil.rmtree(machine, ignore_errors=True)
     for lock in locks:
         lock.unlink(missing_ok=True)
-    run(["rm", "-rf", "--one-file-system", record.directory], check=False)
-    if Path(record.directory).exists():
-        raise LabError(
-            f"{record.directory} could not be removed; see what still uses it with: fuser -vm {record.directory}"
-        )
+    _throw_away(Path(record.directory))
     if [other.number for other in records()] == [record.number]:
         for path, value in record.restore:
             if Path(path).exists():
                 Path(path).write_text(value)
     record.forget()
+
+
+def _throw_away(directory: Path) -> None:
+    if not directory.exists():
+        return
+    trash = _trash(directory.parent)
+    trash.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.rename(trash / f"{directory.name}-{os.getpid()}-{time.time_ns()}")
+    except OSError as error:
+        raise LabError(
+            f"{directory} could not be removed ({error}); see what still uses it with: fuser -vm {directory}"
+        ) from None
+
+
+def _trash(running: Path) -> Path:
+    return running.with_name("trash")
+
+
+def empty_trash() -> None:
+    """Delete the files of removed labs, also those whose deletion was cut off. Needs no lock."""
+    trash = _trash(cache_directory() / "running")
+    if trash.exists():
+        run(["rm", "-rf", "--one-file-system", str(trash)], check=False)
 
 
 def remove_leftovers() -> list[int]:
@@ -68,6 +92,7 @@ def destroy(number: int | None = None) -> list[int]:
         gone = [record for record in chosen if not record.owned_by_the_living()]
         for record in gone:
             remove(record)
+    empty_trash()
     return [record.number for record in gone]
 
 
