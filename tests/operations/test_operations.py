@@ -10,7 +10,7 @@ import pytest
 
 from qwenlab.engine.pins import pins
 from qwenlab.engine.release import BuildStep, PythonChoice, choose_python, pinned_steps, release_id
-from qwenlab.operations import checkpoint, engine, host, paths, service
+from qwenlab.operations import engine, host, paths, service
 from qwenlab.operations.paths import Directory
 from qwenlab.render import RemoteFile
 from qwenlab.settings import Settings, load
@@ -180,24 +180,6 @@ def test_the_oldest_releases_go_and_the_current_one_never_does() -> None:
     assert [line.rsplit("/", 1)[-1] for line in removed] == ["c", "b"]
     assert all("rm -f" in line.split("&&")[0] and "release.json" in line.split("&&")[0] for line in removed)
     assert commands(engine.prune, built, settings=settings(keep_releases=5)) == []
-
-
-def test_a_checkpoint_is_fetched_by_the_service_user_with_the_token_on_stdin() -> None:
-    chosen = settings(hub_endpoint="http://hub:8080")
-    steps = pinned_steps(chosen)
-    ((command, stdin),) = commands(checkpoint.fetch, state(), settings=chosen, token="hf_secret", steps=steps)
-    assert stdin == "hf_secret"
-    assert "hf_secret" not in command
-    assert command.startswith("runuser -u qwen -- env ")
-    assert "HF_ENDPOINT=http://hub:8080" in command
-    assert command.endswith(f"lab/tiny {REVISION} /srv/qwen/models/lab/tiny/{REVISION}")
-    assert f"/opt/qwen/releases/{wanted(chosen)}/venv/bin/python" in command
-
-
-def test_a_whole_checkpoint_is_not_asked_for_again() -> None:
-    mark = f"/srv/qwen/models/lab/tiny/{REVISION}/.complete"
-    answers = {**state(), "sha256sum": f"path=file 644 qwen qwen {DIGEST} {mark}"}
-    assert commands(checkpoint.fetch, answers, settings=settings(), token=None, steps=()) == []
 
 
 UP = "umbrella=active enabled no"
