@@ -20,7 +20,8 @@ PYTHON = PythonChoice("3.12", "python3.12")
 
 
 def settings(**changes: Any) -> Settings:
-    return load({f"qwen_{name}": value for name, value in changes.items()})
+    """Settings without an API key, but for `changes`."""
+    return load({f"qwen_{name}": value for name, value in {"generate_api_key": False, **changes}.items()})
 
 
 def plan(**changes: Any) -> HostPlan:
@@ -53,8 +54,9 @@ def test_the_release_s_id_covers_the_choice() -> None:
     assert len(ids) == 3
 
 
-def test_a_key_closes_the_other_routes() -> None:
-    (step,) = series_steps(settings(api_key="k" * 32), plan())
+@pytest.mark.parametrize("key", [{"api_key": "k" * 32}, {"generate_api_key": True}])
+def test_a_key_closes_the_other_routes(key: dict[str, Any]) -> None:
+    (step,) = series_steps(settings(**key), plan())
     assert [entry["id"] for entry in json.loads(step.files["job.json"])["patches"]] == ["auth-deny-default"]
 
 
