@@ -65,8 +65,8 @@ class Branch:
 
 
 # Kinds and CUDA versions: NVIDIA data-centre driver documentation, "supported drivers and CUDA toolkit versions". 590
-# on kernel 7.0: GoogleCloudPlatform/ops-agent PR 2426. dkms of 610: NVIDIA forum reports on Ubuntu 22.04. Ubuntu: names of
-# other branches become transitional packages that move the host to a later branch.
+# on kernel 7.0: GoogleCloudPlatform/ops-agent PR 2426. dkms of 610: NVIDIA forum reports on Ubuntu 22.04. Ubuntu: names
+# of other branches become transitional packages that move the host to a later branch.
 BRANCHES = {
     580: Branch("13.0", "long-lived", in_ubuntu=True),
     590: Branch("13.1", "new-feature", kernel_below=(7, 0)),

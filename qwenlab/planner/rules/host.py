@@ -39,6 +39,14 @@ POWER = (
 )
 
 
+def advised_watts(name: str) -> float | None:
+    """The power limit advised for a card of this product name; None where nothing was measured."""
+    words = set(name.split())
+    if "Laptop" in words:
+        return None
+    return next((float(advice.watts) for advice in POWER if _named(advice.name, words)), None)
+
+
 def _advice(context: Context) -> tuple[PowerAdvice, ...]:
     words = [set(card.name.split()) for card in context.cards]
     laptop = any("Laptop" in name for name in words)

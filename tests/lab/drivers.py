@@ -1,0 +1,74 @@
+"""A lab host with simulated cards and NVIDIA's repository beside it, and the play that installs its driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests import lab
+from tests.lab.apt_repository import DriverStage, RepositoryServer, Variant
+from tests.lab.deploying import ROOT, Run, inventory
+
+TOOLS = ("dkms", "gcc", "make")  # from Debian, in the cached layer: the lab's repository is NVIDIA's alone
+DIRECTORIES = {"trixie": "debian13", "bookworm": "debian12"}
+
+
+@dataclass(frozen=True)
+class Rack:
+    """One host, its cards, the repository, and a folder for inventories."""
+
+    host: lab.Host
+    stage: DriverStage
+    repository: RepositoryServer
+    directory: Path
+
+    def settings(self, variant: Variant = Variant.GOOD, **more: Any) -> dict[str, Any]:
+        """Host data of a host with cards."""
+        return {
+            "qwen_driver_repository": self.repository.url(variant),
+            "qwen_driver_key_fingerprint": self.repository.fingerprint(variant),
+            "qwen_api_key": "lab-key-9d7c1f",
+            "qwen_min_ram_gib": 1,
+            "qwen_min_release_gib": 1,
+            "qwen_min_model_gib": 1,
+            **more,
+        }
+
+    def run(self, play: str = "plays/driver.py", variant: Variant = Variant.GOOD, **more: Any) -> Run:
+        """Run a play with these settings, as user admin with sudo."""
+        data = {**self.host.pyinfra_data("admin"), **self.settings(variant, **more)}
+        file = inventory(self.directory, {self.host.name: data})
+        pyinfra = Path(sys.executable).with_name("pyinfra")
+        command = [str(pyinfra), str(file), str(ROOT / play), "-y", "--json", "-vv"]
+        environment = {**os.environ, "NO_COLOR": "1", "PYINFRA_PROGRESS": "off"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=900)
+        said: dict[str, Any] = json.loads(done.stdout) if done.stdout.strip() else {}
+        operations: list[dict[str, Any]] = (said.get("results") or {}).get("operations", [])
+        return Run(
+            code=done.returncode,
+            text=done.stderr,
+            changed=tuple(str(one["name"]) for one in operations if one["success"]),
+            unchanged=tuple(str(one["name"]) for one in operations if one["no_change"]),
+            planned=(),
+        )
+
+    def say(self, command: str) -> str:
+        """What a command prints on the host, whatever its exit code."""
+        return str(self.host.ssh_run(f"{{ {command}; }} 2>&1", check=False, timeout=300).stdout)
+
+
+@contextmanager
+def rack(directory: Path, release: str = "trixie", packages: tuple[str, ...] = ()) -> Iterator[Rack]:
+    """A host without cards yet: `rack.stage.prepare(...)` puts them in."""
+    with (
+        lab.hosts(1, release=release, packages=(*TOOLS, *packages)) as hosts,
+        RepositoryServer(str(hosts[0].lab.gateway), distributions=tuple(DIRECTORIES.values())) as repository,
+    ):
+        yield Rack(hosts[0], DriverStage(hosts[0], repository), repository, directory)
