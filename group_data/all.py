@@ -125,6 +125,12 @@ docs/settings.md says the same as a table.
 # qwen_liveness_interval_s = 60
 #   how long an engine may generate nothing before it is restarted [seconds]
 # qwen_liveness_limit_s = 300
+#   verify every engine after each deploy, as plays/verify.py does
+# qwen_verify = False
+#   how far a rate may fall below the last verification [%]
+# qwen_verify_limit_percent = 20.0
+#   plays/verify.py also tests peer access between the cards, value by value
+# qwen_verify_peers = False
 #   share of the host's memory that all engines may use [%]
 # qwen_memory_percent = 90
 #   disk that the host's logs may take [MiB]

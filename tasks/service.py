@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.operations import paths, service
+from qwenlab.operations import paths, service, verification
 from qwenlab.render import API_KEY, RemoteFile
 from qwenlab.settings import Settings
 from tasks.settings import Desired
@@ -27,3 +27,11 @@ def configure(desired: Desired) -> None:
 def activate(settings: Settings) -> None:
     """Start or restart what is not up to date; done when every engine answers."""
     service.serve(name="Every engine answers", settings=settings)
+
+
+@deploy("Verification")
+def verify(settings: Settings) -> None:
+    """Ask every engine the battery."""
+    if settings.verify_peers:
+        verification.peers(name="Peer access between the cards", settings=settings)
+    verification.verify(name="Every engine answers rightly", settings=settings)

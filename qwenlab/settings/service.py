@@ -41,6 +41,11 @@ class ServiceSettings(SettingsGroup):
     liveness_limit_s: int = setting(
         300, "how long an engine may generate nothing before it is restarted", unit="seconds", ge=10
     )
+    verify: bool = setting(False, "verify every engine after each deploy, as plays/verify.py does")
+    verify_limit_percent: float = setting(
+        20.0, "how far a rate may fall below the last verification", unit="%", gt=0, le=100
+    )
+    verify_peers: bool = setting(False, "plays/verify.py also tests peer access between the cards, value by value")
     memory_percent: int = setting(90, "share of the host's memory that all engines may use", unit="%", ge=10, le=100)
     journal_max_mib: int = setting(2048, "disk that the host's logs may take", unit="MiB", ge=64)
 

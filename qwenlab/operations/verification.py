@@ -1,0 +1,63 @@
+"""Verification of the engines of a host: the battery, and on request the live peer test between its cards."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from pyinfra import logger
+from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
+from pyinfra.api.state import State
+from pyinfra.context import host
+
+from qwenlab.facts.peer_verdicts import PeerTest, PeerVerdict
+from qwenlab.facts.verification import VerifyResults
+from qwenlab.operations.planning import host_plan
+from qwenlab.operations.refusal import refusal
+from qwenlab.render import LIBRARY
+from qwenlab.settings import Settings
+
+BAD = ("wrong", "hang", "froze", "failed")
+
+
+@operation(is_idempotent=False)
+def verify(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Ask every engine the battery; the host fails when a check does, or a rate fell since the last time.
+
+    Args:
+        settings: the host's settings.
+    """
+    yield StringCommand("python3", f"{LIBRARY}/verify.py", "--limit", f"{settings.verify_limit_percent:g}")
+    yield FunctionCommand(_show, [], {})
+
+
+@operation(is_idempotent=False)
+def peers(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Test every pair of planned cards; the host fails when data arrives wrong or not at all.
+
+    Args:
+        settings: the host's settings.
+    """
+    uuids = tuple(dict.fromkeys(uuid for engine in host_plan(settings).engines for uuid in engine.gpus))
+    if len(uuids) < 2:
+        host.noop("fewer than two cards are planned")
+        return
+    verdicts = host.get_fact(PeerTest, uuids=uuids)
+    bad = [verdict for verdict in verdicts if verdict.verdict in BAD]
+    if bad:
+        yield refusal(f"peer access {one.a} - {one.b}: {one.verdict}: {one.detail}" for one in bad)
+    else:
+        yield FunctionCommand(_show_peers, [verdicts], {})
+
+
+def _show(state: State, host: Host) -> None:
+    for result in host.get_fact(VerifyResults):
+        for line in result.lines():
+            logger.info(f"{host.print_prefix}{line}")
+
+
+def _show_peers(state: State, host: Host, verdicts: list[PeerVerdict]) -> None:
+    for one in verdicts:
+        rate = f", {one.gb_s} GB/s" if one.gb_s else ""
+        logger.info(f"{host.print_prefix}peer access {one.a} - {one.b}: {one.verdict}{rate}")
