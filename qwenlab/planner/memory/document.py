@@ -68,6 +68,8 @@ def configuration(row: Published) -> str:
         words.append(f"TP={config.tp}")
     if len(config.partition) > 1:
         words.append(f"PP {','.join(map(str, config.partition))}")
+    if config.capability != (8, 6):
+        words.append(f"compute capability {config.capability[0]}.{config.capability[1]}")
     if config.max_num_batched_tokens != 2048:
         words.append(f"{config.max_num_batched_tokens:,} batched")
     if not config.prefix_cache:

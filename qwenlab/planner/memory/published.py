@@ -9,10 +9,11 @@ from typing import Any
 
 import yaml
 
-from qwenlab.planner.memory.config import KvConfig
+from qwenlab.planner.memory.config import KvConfig, gdn_prefill_is_flashinfer
 from qwenlab.planner.memory.layout import GIB, layout_of
 from qwenlab.planner.memory.pool import KvPool, longest_context, pool_of
 from qwenlab.planner.memory.reserve import graphs_gib, reserve_rules, workspace_gib
+from qwenlab.planner.memory.versions import pool_rules
 from qwenlab.planner.memory.weights import weights_per_stage
 from qwenlab.planner.plan import Speculation
 from qwenlab.planner.shape import Card, EngineShape
@@ -75,6 +76,8 @@ class Published:
 
 def _row(entry: dict[str, Any]) -> Published:
     method = entry.get("spec")
+    major, minor = str(entry.get("sm", 8.6)).split(".")
+    capability = (int(major), int(minor))
     return Published(
         config=KvConfig(
             drafter=DRAFTER if method == "dflash" else None,
@@ -84,6 +87,11 @@ def _row(entry: dict[str, Any]) -> Published:
             partition=tuple(entry.get("partition", (64,))),
             kv_dtype=entry["kv"],
             ssm_dtype=entry.get("ssm", "float16"),
+            attention_backend=entry.get("backend"),
+            gdn_flashinfer=(
+                pool_rules(entry["vllm"]).checkpoint_state and gdn_prefill_is_flashinfer((capability,), None)
+            ),
+            capability=capability,
             max_model_len=entry["max_model_len"],
             max_num_batched_tokens=entry.get("batched_tokens", 2048),
             prefix_cache=entry.get("prefix_cache", True),
