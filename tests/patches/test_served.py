@@ -24,24 +24,25 @@ TOKENS = 64
 PROMPTS = ((5, 6, 7, 8, 9, 10), (101, 22, 303, 44, 505, 66, 77, 88, 99, 11, 12, 13))
 LONG = tuple((number * 37) % 900 + 20 for number in range(700))  # more than the cache's block of 512 tokens
 # Two tokens may change places by rounding (bfloat16, logits up to 15) if they are this near to each other, in nats:
-SAME_KERNELS = 0.1  # between layouts, where sums are only split otherwise
-OTHER_KERNELS = 1.5  # with and without drafts: on the CPU one runs Triton's recurrent kernel, the other the native one
+SAME_SUMS = 0.1  # over a pipeline every sum is as on one card
+OTHER_SUMS = 1.5  # tensor parallel splits sums; without drafts the CPU runs another recurrent kernel than with them
 DRAFTS = {"none": 0, "mtp": 2, "dflash": 7}
 PIPELINE = ("--pipeline-parallel-size", "2")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How an engine is spread: common arguments, those of each node, environment."""
+    """How an engine is spread: common arguments, those of each node, environment, and what rounding may do."""
 
     arguments: tuple[str, ...] = ()
     nodes: tuple[tuple[str, ...], ...] = ((),)
     environment: dict[str, str] = field(default_factory=dict)
+    tie: float = SAME_SUMS
 
 
 LAYOUTS = {
-    "one": Layout(),
-    "tensor": Layout(("--tensor-parallel-size", "2")),
+    "one": Layout(tie=OTHER_SUMS),
+    "tensor": Layout(("--tensor-parallel-size", "2"), tie=OTHER_SUMS),
     "pipeline": Layout(PIPELINE),
     "uneven pipeline": Layout(PIPELINE, environment={"VLLM_PP_LAYER_PARTITION": "5,3"}),
     "two nodes": Layout(
@@ -85,7 +86,7 @@ def visits(tree_of: TreeOf, checkpoints: Path, tmp_path_factory: pytest.TempPath
         folder = tmp_path_factory.mktemp("served")
         tree = tree_of(version, "patched")
         with serve(tree, checkpoints, folder, *arguments, nodes=spread.nodes, extra=spread.environment) as server:
-            return _ask(server, reference, SAME_KERNELS if layout != "one" else OTHER_KERNELS)
+            return _ask(server, reference, spread.tie)
 
     return visit
 
