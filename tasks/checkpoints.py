@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.operations import checkpoint
+from qwenlab.operations import checkpoint, paths
 from tasks.engine import build_steps
 from tasks.settings import Desired
 
 
 @deploy("Checkpoints")
-def install(desired: Desired) -> None:
-    """Fetch what the plan names."""
-    settings = desired.settings
-    checkpoint.fetch(
-        name="Fetch checkpoints", settings=settings, token=desired.secrets.hub_token, steps=build_steps(settings)
-    )
+def install(desired: Desired, python: str | None = None) -> None:
+    """Fetch what the plan names: each host by itself, or one for all.
+
+    Args:
+        desired: what the host shall be.
+        python: another interpreter than the release's.
+    """
+    settings, token = desired.settings, desired.secrets.hub_token
+    steps = build_steps(settings) if python is None else ()
+    paths.directories(name="Directories of the programs", wanted=checkpoint.program_directories())
+    paths.files(name="Programs that fetch", files=checkpoint.programs())
+    if settings.model_source == "peer":
+        checkpoint.claim(name="What each host needs and has", settings=settings)
+    checkpoint.fetch(name="Fetch checkpoints", settings=settings, token=token, steps=steps, python=python)
+    if settings.model_source == "peer":
+        checkpoint.serve(name="Serve checkpoints to the other hosts", settings=settings, steps=steps, python=python)
+        checkpoint.fetch(
+            name="Fetch checkpoints from peers",
+            settings=settings,
+            token=None,
+            steps=steps,
+            from_peers=True,
+            python=python,
+        )
+        checkpoint.stop_serving(name="Serve no longer", settings=settings)

@@ -1,23 +1,58 @@
-"""Checkpoints on a host: fetched whole from the hub, by repository and commit."""
+"""Checkpoints on a host: fetched whole, by repository and commit, from the hub, a peer or a disk.
+
+The fetch itself is a transient unit under the service user: it goes on when the SSH session ends, and the next deploy
+follows it. Job files lie below /run for the service user alone and are removed as soon as they are read.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
 
-from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
+from pyinfra.api.command import FunctionCommand, PyinfraCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
+from pyinfra.facts.server import Command
 
 from qwenlab.engine.release import CA_BUNDLE, BuildStep, proxies
-from qwenlab.facts.file_states import PathStates
+from qwenlab.facts.checkpoints import LIBRARY, CheckpointState, CheckpointStates, HostAddresses
+from qwenlab.operations.checkpoint_lab import Lab, Served, lab_of
+from qwenlab.operations.checkpoint_progress import follow
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
+from qwenlab.operations.paths import Directory
 from qwenlab.operations.planning import host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import Checkpoint, HostPlan
-from qwenlab.render import LIBRARY, checkpoint_directory
+from qwenlab.render import RemoteFile, checkpoint_directory
 from qwenlab.settings import Settings
+
+RUN = "/run/qwen-fetch"
+SERVER_UNIT = "qwen-checkpoints"
+PACKAGES = ("qwenlab", "qwenlab.remote", "qwenlab.remote.checkpoint", "qwenlab.preparation")
+WHOLE_PACKAGES = PACKAGES[2:]  # of the others, the programs need no more than that they are packages
+
+
+def programs() -> dict[str, RemoteFile]:
+    """The modules that fetch, verify, serve and prepare, by path on the host."""
+    found = {}
+    for package in PACKAGES:
+        for file in files(package).iterdir():
+            wanted = file.name == "__init__.py" or package in WHOLE_PACKAGES
+            if wanted and file.name.endswith(".py"):
+                path = f"{LIBRARY}/{package.replace('.', '/')}/{file.name}"
+                found[path] = RemoteFile(file.read_text())
+    return dict(sorted(found.items()))
+
+
+def program_directories() -> dict[str, Directory]:
+    """Their directories, parents first."""
+    return {f"{LIBRARY}/{package.replace('.', '/')}": Directory() for package in PACKAGES}
 
 
 def checkpoints_of(plan: HostPlan) -> list[Checkpoint]:
@@ -26,43 +61,242 @@ def checkpoints_of(plan: HostPlan) -> list[Checkpoint]:
     return list(dict.fromkeys(found))
 
 
+def base_of(checkpoint: Checkpoint) -> Checkpoint:
+    """What is fetched for a checkpoint: the repository's own files, also where the host requantises them."""
+    return checkpoint.model_copy(update={"preparation": None})
+
+
+def unit_of(directory: str) -> str:
+    """The unit that fetches into a directory: the same for every deploy, so that a second one finds the first."""
+    return f"qwen-fetch-{sha256(directory.encode()).hexdigest()[:12]}"
+
+
+def states(settings: Settings, how: str, wanted: list[Checkpoint]) -> dict[str, CheckpointState]:
+    """Which of these checkpoints are whole on the current host, by directory."""
+    directories = tuple(checkpoint_directory(one, settings) for one in wanted)
+    return host.get_fact(CheckpointStates, how=how, directories=directories) if directories else {}
+
+
+def connector_arguments() -> dict[str, Any]:
+    """How the current operation becomes root: commands of a followed fetch need to be told themselves."""
+    given: Mapping[str, Any] = host.current_op_global_arguments or {}
+    return {key: given[key] for key in CONNECTOR_ARGUMENT_KEYS if key in given and key != "_stdin"}
+
+
 @operation()
-def fetch(
-    settings: Settings, token: str | None, steps: tuple[BuildStep, ...] = ()
-) -> Generator[PyinfraCommand, None, None]:
-    """Every checkpoint of the host's plan, fetched by the service user.
+def claim(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Tell the run which checkpoints this host needs and has; changes nothing.
 
     Args:
         settings: the host's settings.
-        token: access token of the hub; travels on stdin.
+    """
+    wanted = [base_of(one) for one in checkpoints_of(host_plan(settings))]
+    found = states(settings, settings.verify_models, wanted)
+    whole = frozenset(
+        one.place for one in wanted if found.get(checkpoint_directory(one, settings), CheckpointState()).whole
+    )
+    lab_of(host).claim(host.name, tuple(one.place for one in wanted), whole, host.get_fact(HostAddresses))
+    host.noop(f"{len(whole)} of {len(wanted)} checkpoints are whole")
+    yield from ()
+
+
+@operation()
+def fetch(
+    settings: Settings,
+    token: str | None,
+    steps: tuple[BuildStep, ...] = (),
+    from_peers: bool = False,
+    python: str | None = None,
+) -> Generator[PyinfraCommand, None, None]:
+    """Every checkpoint of the host's plan that is not whole, fetched by the service user and prepared where planned.
+
+    Args:
+        settings: the host's settings.
+        token: access token of the hub.
         steps: as given to `engine.release`, whose interpreter does the fetching.
+        from_peers: with `qwen_model_source = 'peer'`, take what other hosts serve; otherwise only what this host
+            fetches for all.
+        python: another interpreter with huggingface_hub, aiohttp and numpy than the release's.
     """
     plan = host_plan(settings)
     if plan.status == "refused":
         yield refusal(one.text for one in plan.refusals)
         return
-    targets = {checkpoint_directory(one, settings): one for one in checkpoints_of(plan)}
-    whole = host.get_fact(PathStates, paths=tuple(f"{path}/.complete" for path in targets))
-    steps, reasons = with_series(settings, steps)
-    if reasons:
-        yield refusal(reasons)
+    wanted = checkpoints_of(plan)
+    found = states(settings, settings.verify_models, wanted)
+    lacking = [one for one in wanted if not found.get(checkpoint_directory(one, settings), CheckpointState()).whole]
+    lab = lab_of(host)
+    peers = settings.model_source == "peer"
+    if peers and not from_peers:
+        lacking = [one for one in lacking if lab.source(base_of(one).place) == host.name]
+    for one in wanted:
+        if one not in lacking:
+            host.noop(f"{one.repo}@{one.revision[:12]} is whole, or comes from a peer")
+    if not lacking:
         return
+    if python is None:
+        steps, reasons = with_series(settings, steps)
+        if reasons:
+            yield refusal(reasons)
+            return
+        python = interpreter(settings, steps)
+    for one in lacking:
+        job = job_of(one, settings, token)
+        if peers and lab.source(base_of(one).place) != host.name:
+            served = lab.served.get(base_of(one).place)
+            if served is None:
+                yield refusal([unserved(one, lab)])
+                continue
+            job |= {"endpoint": served.url, "manifest": served.manifest, "token": None, "source": "peer"}
+        unit = unit_of(job["directory"])
+        if host.get_fact(Command, f"systemctl is-active {unit} || true") == "active":
+            host.log(f"another deploy fetches {one.repo} on this host: waiting for it")
+        yield start(settings, python, unit, job)
+        yield FunctionCommand(follow, [unit, job["status"], one.repo, connector_arguments()], {})
+
+
+def interpreter(settings: Settings, steps: tuple[BuildStep, ...]) -> str:
+    """Python of the release that the settings ask for on the current host."""
     release = wanted_release(settings, engine_state(settings), steps)
-    python = f"{settings.release_directory}/releases/{release}/venv/bin/python"
-    environment = {
-        **proxies(settings),
-        "HF_ENDPOINT": settings.hub_endpoint,
-        "HF_HOME": f"{settings.home}/.cache/huggingface",
-        "SSL_CERT_FILE": CA_BUNDLE,
+    return f"{settings.release_directory}/releases/{release}/venv/bin/python"
+
+
+def job_of(checkpoint: Checkpoint, settings: Settings, token: str | None) -> dict[str, Any]:
+    """The job (qwenlab/remote/checkpoint/job.py) that fetches a checkpoint and prepares it where the plan says so."""
+    base = base_of(checkpoint)
+    directory = checkpoint_directory(base, settings)
+    job: dict[str, Any] = {
+        "repo": base.repo,
+        "revision": base.revision,
+        "directory": directory,
+        "models": settings.model_directory,
+        "source": "path" if settings.model_source == "path" else "hub",
+        "place": settings.model_path,
+        "endpoint": settings.hub_endpoint,
+        "token": token,
+        "format": None if settings.engine == "cpu" else base.format,
+        "status": f"{RUN}/{unit_of(directory)}.json",
+        "verify": settings.verify_models,
+        "environment": {
+            **proxies(settings),
+            "HF_HOME": f"{settings.home}/.cache/huggingface",
+            "SSL_CERT_FILE": CA_BUNDLE,
+        },
     }
-    for path, checkpoint in targets.items():
-        if f"{path}/.complete" in whole:
-            host.noop(f"{checkpoint.repo}@{checkpoint.revision[:12]} is whole")
-            continue
-        yield StringCommand(
-            *("runuser", "-u", settings.user, "--", "env"),
-            *(f"{name}={shlex.quote(value)}" for name, value in environment.items()),
-            *(QuoteString(python), f"{LIBRARY}/fetch_checkpoint.py"),
-            *(QuoteString(checkpoint.repo), checkpoint.revision, QuoteString(path)),
-            _stdin=token or "\n",
-        )
+    if checkpoint.preparation is not None:
+        target = checkpoint_directory(checkpoint, settings)
+        job["prepare"] = {"directory": target, "recipe": checkpoint.preparation}
+    return job
+
+
+def unserved(checkpoint: Checkpoint, lab: Lab) -> str:
+    """Words for a host that was to be given a checkpoint by another."""
+    source = lab.source(base_of(checkpoint).place)
+    return (
+        f"{checkpoint.repo} was to come from {source}, which failed in this run: see what it says above, mend it and "
+        "deploy again, leave it out with --exclude, or set qwen_model_source = 'hub'"
+    )
+
+
+def start(settings: Settings, python: str, unit: str, job: Mapping[str, Any]) -> StringCommand:
+    """The command that starts a fetch, its job on stdin; one that runs already is left alone."""
+    user, path = shlex.quote(settings.user), f"{RUN}/{unit}.job"
+    properties = ("UMask=0022", "NoNewPrivileges=yes", "PrivateTmp=yes")
+    run = [
+        *("systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--uid={settings.user}", f"--gid={settings.user}"),
+        *(f"--property={one}" for one in properties),
+        "--setenv=PYTHONDONTWRITEBYTECODE=1",
+        *(python, f"{LIBRARY}/fetch_checkpoint.py", path),
+    ]
+    return StringCommand(
+        f"umask 077 && install -d -m 755 -o {user} {RUN} &&",
+        f"if systemctl is-active --quiet {unit}; then cat > /dev/null; else cat > {path}.new &&",
+        f"chown {user} {path}.new && mv -f {path}.new {path} && rm -f {RUN}/{unit}.json &&",
+        shlex.join(run) + ";",
+        "fi",
+        _stdin=json.dumps(job),
+    )
+
+
+@operation()
+def serve(
+    settings: Settings, steps: tuple[BuildStep, ...] = (), python: str | None = None
+) -> Generator[PyinfraCommand, None, None]:
+    """Serve what other hosts of the run need from this one, read-only and to their addresses alone.
+
+    Args:
+        settings: the host's settings.
+        steps, python: as given to `fetch`.
+    """
+    lab = lab_of(host)
+    places = {place for places in lab.wanted.values() for place in places}
+    mine = sorted(place for place in places if lab.source(place) == host.name and lab.lacking(place))
+    if not mine:
+        host.noop("no other host needs a checkpoint from this one")
+        return
+    directories = tuple(f"{settings.model_directory}/{place}" for place in mine)
+    found = host.get_fact(CheckpointStates, how="off", directories=directories)
+    address = settings.peer_address or host.data.get("ssh_hostname") or host.name
+    for place, directory in zip(mine, directories, strict=True):
+        state = found.get(directory, CheckpointState())
+        if state.manifest is not None:
+            lab.served[place] = Served(host.name, f"http://{address}:{settings.peer_port}", state.manifest)
+    if python is None:
+        steps, reasons = with_series(settings, steps)
+        if reasons:
+            yield refusal(reasons)
+            return
+        python = interpreter(settings, steps)
+    clients = sorted({name for place in mine for name in lab.lacking(place)})
+    job = {
+        "models": settings.model_directory,
+        "directories": mine,
+        "address": "",
+        "port": settings.peer_port,
+        "allowed": sorted({one for name in clients for one in lab.addresses[name]}),
+    }
+    yield from _serve_commands(settings, python, job)
+
+
+def _serve_commands(settings: Settings, python: str, job: Mapping[str, Any]) -> Generator[PyinfraCommand, None, None]:
+    path = f"{RUN}/{SERVER_UNIT}.job"
+    properties = (
+        "NoNewPrivileges=yes",
+        "PrivateTmp=yes",
+        "ProtectSystem=strict",
+        "CapabilityBoundingSet=",
+        f"WorkingDirectory={LIBRARY}",
+    )
+    run = [
+        *("systemd-run", "--quiet", "--collect", f"--unit={SERVER_UNIT}"),
+        *(f"--uid={settings.user}", f"--gid={settings.user}", "--setenv=PYTHONDONTWRITEBYTECODE=1"),
+        *(f"--property={one}" for one in properties),
+        *(python, "-m", "qwenlab.remote.checkpoint.serve", path),
+    ]
+    url = f"http://127.0.0.1:{settings.peer_port}/"
+    probe = f"import socket; socket.create_connection(('127.0.0.1', {settings.peer_port}), 2).close()"
+    yield StringCommand(
+        f"install -d -m 755 -o {shlex.quote(settings.user)} {RUN} && cat > {path} &&",
+        f"systemctl stop {SERVER_UNIT} 2> /dev/null;",
+        shlex.join(run),
+        _stdin=json.dumps(job),
+    )
+    yield StringCommand(
+        f"for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do python3 -c {shlex.quote(probe)}",
+        f"2> /dev/null && exit 0; sleep 1; done; echo 'the server of checkpoints does not answer on {url}:",
+        f"is the port taken (qwen_peer_port)? See journalctl -u {SERVER_UNIT}' >&2; exit 1",
+    )
+
+
+@operation()
+def stop_serving(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """End the serving: it is there for the deploy alone.
+
+    Args:
+        settings: the host's settings.
+    """
+    lab = lab_of(host)
+    if not any(one.host == host.name for one in lab.served.values()):
+        host.noop("this host serves no checkpoints")
+        return
+    yield StringCommand(f"systemctl stop {SERVER_UNIT} 2> /dev/null; rm -f", QuoteString(f"{RUN}/{SERVER_UNIT}.job"))

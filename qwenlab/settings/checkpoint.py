@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -17,6 +17,28 @@ class CheckpointSettings(SettingsGroup):
         None, "access token for gated or private repositories; better kept in a file", secret=True, min_length=1
     )
     hub_token_file: str | None = setting(None, "file on the control machine that holds the access token")
+
+    model_source: Literal["hub", "peer", "path"] = setting(
+        "hub",
+        "where checkpoints come from: `hub`; `peer`: one host fetches from the hub, the others from it; "
+        "`path`: what lies at qwen_model_path",
+    )
+    model_path: str | None = setting(
+        None, "directory or tar archive on the host that holds the checkpoints, for `path`", pattern=r"^/\S*$"
+    )
+    verify_models: Literal["size", "digest", "off"] = setting(
+        "size", "how each deploy verifies checkpoints that are there; `digest` reads every byte"
+    )
+    peer_port: int = setting(8719, "port on which a host serves checkpoints to the others while a deploy runs", ge=1024)
+    peer_address: str | None = setting(
+        None, "address at which the other hosts reach this one; none: the one that SSH uses"
+    )
+
+    @model_validator(mode="after")
+    def _path_is_named(self) -> Self:
+        if self.model_source == "path" and self.model_path is None:
+            raise ValueError("qwen_model_source = 'path' needs qwen_model_path: where the checkpoints lie on the host")
+        return self
 
     @model_validator(mode="after")
     def _one_token(self) -> Self:

@@ -1,0 +1,73 @@
+"""Which checkpoints of a host are whole, and the addresses at which its peers may see it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.facts import FactBase
+
+LIBRARY = "/usr/local/lib/qwen"
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """What one directory holds.
+
+    Attributes:
+        whole: it has a manifest and its files are as that says, as far as was asked.
+        wrong: files that are not.
+        manifest: of a whole one.
+    """
+
+    whole: bool = False
+    wrong: tuple[str, ...] = ()
+    manifest: dict[str, Any] | None = field(default=None, hash=False)
+
+
+class CheckpointStates(FactBase[dict[str, CheckpointState]]):
+    """Directory to its state; empty on a host that qwenlab has not been on."""
+
+    def command(self, how: str, directories: tuple[str, ...]) -> str:
+        """Ask qwenlab's own program on the host."""
+        listed = " ".join(shlex.quote(path) for path in directories)
+        return (
+            f"test ! -e {LIBRARY}/qwenlab/remote/checkpoint/verify.py || "
+            f"(cd {LIBRARY} && python3 -B -m qwenlab.remote.checkpoint.verify {how} {listed})"
+        )
+
+    def process(self, output: list[str]) -> dict[str, CheckpointState]:
+        """Parse; an odd answer fails this host alone."""
+        try:
+            answer = json.loads("\n".join(output))
+            return {
+                path: CheckpointState(one["whole"], tuple(one["wrong"]), one["manifest"])
+                for path, one in answer.items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FactProcessError(f"the checkpoints' states could not be read: {error}") from error
+
+    @staticmethod
+    def default() -> dict[str, CheckpointState]:
+        """Nothing is there."""
+        return {}
+
+
+class HostAddresses(FactBase[list[str]]):
+    """Addresses of the host's interfaces, without loopback."""
+
+    def command(self) -> str:
+        """`hostname -I` is part of Debian's base system."""
+        return "hostname -I || true"
+
+    def process(self, output: list[str]) -> list[str]:
+        """Words."""
+        return " ".join(output).split()
+
+    @staticmethod
+    def default() -> list[str]:
+        """None."""
+        return []

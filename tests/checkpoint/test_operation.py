@@ -1,0 +1,128 @@
+"""What a deploy would run on a host for its checkpoints, command by command."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from qwenlab.operations import checkpoint
+from qwenlab.operations.checkpoint_lab import Lab
+from qwenlab.operations.checkpoint_progress import Rate, Report, amount, line, parse_report, remaining
+from qwenlab.planner.plan import Checkpoint
+from qwenlab.remote.checkpoint.job import Job
+from qwenlab.settings import Settings, SettingsError, load
+from tests.operations.fake import commands
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+DIRECTORY = f"/srv/qwen/models/lab/tiny/{REVISION}"
+PYTHON = "/opt/python"
+
+
+def settings(**more: Any) -> Settings:
+    """Settings of a cpu host."""
+    given = {"engine": "cpu", "cpu_checkpoint": "lab/tiny", "cpu_revision": REVISION, **more}
+    return load({f"qwen_{key}": value for key, value in given.items()})
+
+
+def state(**directories: Any) -> dict[str, list[str]]:
+    """Answer to the question which checkpoints are whole."""
+    return {"checkpoint.verify": [json.dumps({DIRECTORY: directories})], "is-active": ["inactive"]}
+
+
+def test_the_job_with_the_token_goes_on_stdin_into_a_file_of_the_service_user() -> None:
+    command = checkpoint.start(settings(), PYTHON, "qwen-fetch-1", {"repo": "lab/tiny", "token": "hf_secret"})
+    text = command.get_raw_value()
+    assert "hf_secret" not in text
+    assert "hf_secret" in command.connector_arguments["_stdin"]
+    assert text.startswith("umask 077 && install -d -m 755 -o qwen /run/qwen-fetch")
+    assert "chown qwen /run/qwen-fetch/qwen-fetch-1.job.new" in text
+    assert "systemd-run --quiet --collect --unit=qwen-fetch-1 --uid=qwen" in text
+    assert "if systemctl is-active --quiet qwen-fetch-1; then cat > /dev/null; else" in text
+
+
+def test_a_whole_checkpoint_is_left_alone() -> None:
+    answers = state(whole=True, wrong=[], manifest={})
+    assert commands(checkpoint.fetch, answers, settings=settings(), token=None, python=PYTHON) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ({}, {"source": "hub", "endpoint": "https://huggingface.co", "prepare": None}),
+        ({"model_source": "path", "model_path": "/mnt/usb"}, {"source": "path", "place": "/mnt/usb"}),
+        ({"verify_models": "digest"}, {"verify": "digest"}),
+    ],
+)
+def test_the_job_says_where_from_and_how_to_verify(more: dict[str, Any], wanted: dict[str, Any]) -> None:
+    one = Checkpoint(repo="lab/tiny", revision=REVISION, format="bf16")
+    job = Job(**checkpoint.job_of(one, settings(**more), "hf_secret"))
+    assert {key: getattr(job, key) for key in wanted} == wanted
+    assert job.directory == DIRECTORY
+    assert "hf_secret" not in repr(job)
+
+
+def test_a_prepared_checkpoint_is_fetched_as_it_is_and_prepared_beside_it() -> None:
+    one = Checkpoint(repo="a/b", revision=REVISION, format="int4-autoround-prepared", preparation="int8-heads")
+    job = checkpoint.job_of(one, settings(), None)
+    assert job["directory"] == f"/srv/qwen/models/a/b/{REVISION}"
+    assert job["prepare"] == {"directory": f"/srv/qwen/models/a/b/{REVISION}.int8-heads", "recipe": "int8-heads"}
+
+
+def test_every_module_that_runs_on_the_host_is_put_there() -> None:
+    paths = checkpoint.programs()
+    for module in ("remote/checkpoint/fetch.py", "remote/checkpoint/serve.py", "preparation/prepare.py", "__init__.py"):
+        assert f"/usr/local/lib/qwen/qwenlab/{module}" in paths
+    assert not any("pyinfra" in file.content or "pydantic" in file.content for file in paths.values())
+    parents = {path.rpartition("/")[0] for path in paths}
+    assert parents == set(checkpoint.program_directories())
+
+
+def test_the_one_that_has_it_serves_else_the_first_that_needs_it() -> None:
+    lab = Lab()
+    for name in ("c", "b", "a"):
+        lab.claim(name, ("x/y/1",), frozenset(), ["10.0.0.1"])
+    assert lab.source("x/y/1") == "a"
+    assert sorted(lab.lacking("x/y/1")) == ["b", "c"]
+    lab.claim("c", ("x/y/1",), frozenset({"x/y/1"}), ["10.0.0.3"])
+    assert lab.source("x/y/1") == "c"
+    assert sorted(lab.lacking("x/y/1")) == ["a", "b"]
+    assert lab.source("nobody/needs/it") is None
+
+
+def test_a_path_source_needs_a_path() -> None:
+    with pytest.raises(SettingsError, match="qwen_model_path"):
+        settings(model_source="path")
+
+
+@pytest.mark.parametrize(
+    ("lines", "report"),
+    [
+        ([], Report(False)),
+        (["inactive"], Report(False)),
+        (["active"], Report(True)),
+        (['{"half', "active"], Report(True)),
+        (
+            ['{"state":"running","phase":"fetching","message":"","done":5,"total":10}', "active"],
+            Report(True, "running", "fetching", "", 5, 10),
+        ),
+    ],
+)
+def test_what_a_poll_says(lines: list[str], report: Report) -> None:
+    assert parse_report(lines) == report
+
+
+def test_a_line_tells_bytes_rate_and_time() -> None:
+    report = Report(True, "running", "fetching", "", 5_000_000_000, 20_000_000_000)
+    assert line("a/b", report, 100e6) == "a/b: fetching, 5.0 GB of 20.0 GB (25 %), 100.0 MB/s, 2 min left"
+    assert line("a/b", Report(True, phase="listing", message="x"), 0) == "a/b: listing x"
+    assert [amount(12), amount(2500), amount(3e6)] == ["12 B", "2.5 kB", "3.0 MB"]
+    assert [remaining(5), remaining(600), remaining(9000)] == ["5 s", "10 min", "2.5 h"]
+
+
+def test_the_rate_counts_what_came_since_the_first_look() -> None:
+    rate = Rate()
+    assert rate.update(0.0, 1_000_000) == 0
+    assert rate.update(1.0, 2_000_000) == 1_000_000
+    assert 1_000_000 < rate.update(2.0, 5_000_000) < 3_000_000
