@@ -18,7 +18,7 @@ import pytest
 from tests.patches.conftest import TreeOf
 from tests.patches.served import KEY, Answer, Server, free_port, serve
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 TOKENS = 64
 PROMPTS = ((5, 6, 7, 8, 9, 10), (101, 22, 303, 44, 505, 66, 77, 88, 99, 11, 12, 13))

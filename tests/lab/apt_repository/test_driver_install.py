@@ -11,7 +11,7 @@ from tests import lab
 from tests.lab.apt_repository import DriverStage, RepositoryServer, Variant
 from tests.sim import inventory
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 DISTRIBUTIONS = {"trixie": "debian13", "bookworm": "debian12"}
 KEYRING = "/usr/share/keyrings/cuda-archive-keyring.gpg"
 INSTALL = "DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install"
