@@ -12,7 +12,7 @@ from pyinfra.facts.deb import DebPackages
 
 from qwenlab.facts.host_base import HostBasics
 from qwenlab.operations.paths import put
-from qwenlab.operations.planning import host_plan
+from qwenlab.operations.planning import expected_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.preflight import Login, needs, problems
 from qwenlab.render import RemoteFile
@@ -43,7 +43,7 @@ def check(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     )
     base = host.get_fact(HostBasics, paths=tuple(needs(settings)), _sudo=False)
     found = problems(base, settings, login, time.time())
-    if not found and (plan := host_plan(settings)).status == "refused":
+    if not found and (plan := expected_plan(settings)).status == "refused":
         found = [one.text for one in plan.refusals]
     if found:
         yield refusal(found)
