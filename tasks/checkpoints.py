@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.api.deploy import deploy
 
 from qwenlab.operations import checkpoint, paths
+from qwenlab.settings import Settings
 from tasks.engine import build_steps
 from tasks.settings import Desired
 
@@ -35,3 +36,9 @@ def install(desired: Desired, python: str | None = None) -> None:
             python=python,
         )
         checkpoint.stop_serving(name="Serve no longer", settings=settings)
+
+
+@deploy("Checkpoints")
+def prune(settings: Settings) -> None:
+    """Remove revisions that nobody uses."""
+    checkpoint.prune(name="Remove unused checkpoints", settings=settings)

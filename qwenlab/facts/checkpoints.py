@@ -71,3 +71,36 @@ class HostAddresses(FactBase[list[str]]):
     def default() -> list[str]:
         """None."""
         return []
+
+
+@dataclass(frozen=True)
+class UnusedCheckpoint:
+    """A revision that no plan, kept release or running engine uses; `bytes` are what its removal frees."""
+
+    path: str
+    bytes: int
+    whole: bool
+
+
+class UnusedCheckpoints(FactBase[list[UnusedCheckpoint]]):
+    """What could be pruned."""
+
+    def command(self, models: str, releases: str, etc: str) -> str:
+        """Ask qwenlab's own program on the host."""
+        listed = " ".join(shlex.quote(path) for path in (models, releases, etc))
+        return (
+            f"test ! -e {LIBRARY}/qwenlab/remote/checkpoint/prune.py || "
+            f"(cd {LIBRARY} && python3 -B -m qwenlab.remote.checkpoint.prune {listed})"
+        )
+
+    def process(self, output: list[str]) -> list[UnusedCheckpoint]:
+        """Parse; an odd answer fails this host alone."""
+        try:
+            return [UnusedCheckpoint(one["path"], one["bytes"], one["whole"]) for one in json.loads("\n".join(output))]
+        except (ValueError, KeyError, TypeError) as error:
+            raise FactProcessError(f"the unused checkpoints could not be read: {error}") from error
+
+    @staticmethod
+    def default() -> list[UnusedCheckpoint]:
+        """None."""
+        return []

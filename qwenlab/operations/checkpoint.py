@@ -20,16 +20,16 @@ from pyinfra.context import host
 from pyinfra.facts.server import Command
 
 from qwenlab.engine.release import CA_BUNDLE, BuildStep, proxies
-from qwenlab.facts.checkpoints import LIBRARY, CheckpointState, CheckpointStates, HostAddresses
+from qwenlab.facts.checkpoints import LIBRARY, CheckpointState, CheckpointStates, HostAddresses, UnusedCheckpoints
 from qwenlab.operations.checkpoint_lab import Lab, Served, lab_of
-from qwenlab.operations.checkpoint_progress import follow
+from qwenlab.operations.checkpoint_progress import amount, follow
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import Directory
 from qwenlab.operations.planning import host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import Checkpoint, HostPlan
-from qwenlab.render import RemoteFile, checkpoint_directory
+from qwenlab.render import ETC, RemoteFile, checkpoint_directory
 from qwenlab.settings import Settings
 
 RUN = "/run/qwen-fetch"
@@ -300,3 +300,25 @@ def stop_serving(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         host.noop("this host serves no checkpoints")
         return
     yield StringCommand(f"systemctl stop {SERVER_UNIT} 2> /dev/null; rm -f", QuoteString(f"{RUN}/{SERVER_UNIT}.job"))
+
+
+@operation()
+def prune(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Remove the revisions that no plan, no kept release and no running engine uses; each is named first.
+
+    Args:
+        settings: the host's settings.
+    """
+    places = (settings.model_directory, f"{settings.release_directory}/releases", ETC)
+    models, releases, etc = places
+    found = host.get_fact(UnusedCheckpoints, models=models, releases=releases, etc=etc)
+    if not found:
+        host.noop("every checkpoint is in use")
+        return
+    for one in found:
+        half = "" if one.whole else ", unfinished"
+        host.log(f"unused: {one.path} ({amount(one.bytes)} to free{half})")
+    yield StringCommand(
+        f"cd {LIBRARY} && python3 -B -m qwenlab.remote.checkpoint.prune",
+        *(QuoteString(place) for place in (*places, *(one.path for one in found))),
+    )
