@@ -26,5 +26,6 @@ if desired is not None:
     engine.activate(settings=settings)
     service.activate(settings=settings)
     if settings.verify:
-        service.verify(settings=settings)
+        service.verify(settings=settings, rollback=settings.auto_rollback)
+    service.remember()
     engine.prune(settings=settings)

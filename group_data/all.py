@@ -125,6 +125,8 @@ docs/settings.md says the same as a table.
 # qwen_liveness_interval_s = 60
 #   how long an engine may generate nothing before it is restarted [seconds]
 # qwen_liveness_limit_s = 300
+#   a deploy whose engines do not answer, or fail verification, brings the former release and plan back
+# qwen_auto_rollback = True
 #   verify every engine after each deploy, as plays/verify.py does
 # qwen_verify = False
 #   how far a rate may fall below the last verification [%]

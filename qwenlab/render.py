@@ -43,6 +43,7 @@ PROGRAMS = {
     "engines-up": "lets qwen.service succeed only when every engine answers",
     "gate.py": "says before a start whether the engine may start, and why not",
     "liveness.py": "tells systemd whether a serving engine still generates",
+    "generation.py": "keeps what served well, and brings it back",
     "verify.py": "asks every engine a small fixed battery of questions",
     "cards.py": "names the cards' device nodes by UUID",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.operations import paths, service, verification
+from qwenlab.operations import generation, paths, service, verification
 from qwenlab.render import API_KEY, RemoteFile
 from qwenlab.settings import Settings
 from tasks.settings import Desired
@@ -30,8 +30,20 @@ def activate(settings: Settings) -> None:
 
 
 @deploy("Verification")
-def verify(settings: Settings) -> None:
+def verify(settings: Settings, rollback: bool = False) -> None:
     """Ask every engine the battery."""
     if settings.verify_peers:
         verification.peers(name="Peer access between the cards", settings=settings)
-    verification.verify(name="Every engine answers rightly", settings=settings)
+    verification.verify(name="Every engine answers rightly", settings=settings, rollback=rollback)
+
+
+@deploy("Way back")
+def remember() -> None:
+    """Keep what serves well."""
+    generation.remember(name="Last good generation")
+
+
+@deploy("Way back")
+def rollback() -> None:
+    """Bring the former generation back."""
+    generation.rollback(name="Former generation")

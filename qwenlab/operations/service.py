@@ -21,7 +21,7 @@ from qwenlab.operations.paths import put, write
 from qwenlab.operations.planning import host_inventory, host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner import plan as make_plan
-from qwenlab.render import API_KEY, ENGINES, JOURNAL_CONF, PLAN, RemoteFile, drop_in, render, units_of
+from qwenlab.render import API_KEY, ENGINES, JOURNAL_CONF, LIBRARY, PLAN, RemoteFile, drop_in, render, units_of
 from qwenlab.settings import Settings
 
 LOG_LINES = 40
@@ -97,21 +97,24 @@ def serve(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         yield StringCommand("systemctl enable --quiet qwen.service")
     current = {name for name, unit in state.engines.items() if unit.state == "active" and not unit.stale}
     due = [name for name in wanted if name not in current]
+    back = f"python3 {LIBRARY}/generation.py restore; " if settings.auto_rollback else ""
     if due:
         units = " ".join(_unit(name) for name in due)
-        yield StringCommand(f"systemctl reset-failed {units} 2>/dev/null; systemctl restart {units}", _or_tell(units))
+        yield StringCommand(
+            f"systemctl reset-failed {units} 2>/dev/null; systemctl restart {units}", _or_tell(units, back)
+        )
     if due or not state.active:
-        yield StringCommand("systemctl start qwen.service", _or_tell("qwen.service"))
+        yield StringCommand("systemctl start qwen.service", _or_tell("qwen.service", back))
 
 
 def _unit(name: str) -> str:
     return f"qwen-engine@{name}.service"
 
 
-def _or_tell(units: str) -> str:
-    """Shell that shows state and last log lines of units that did not come up."""
+def _or_tell(units: str, back: str) -> str:
+    """Shell that shows state and last log lines of units that did not come up, and then does `back`."""
     return (
         f"|| {{ systemctl status --no-pager --lines=0 {units}; "
         f"for unit in {units}; do journalctl --no-pager -o cat -n {LOG_LINES} -u $unit; done; "
-        'echo "the engine did not start: the lines above say why"; exit 1; } >&2'
+        f'echo "the engine did not start: the lines above say why"; {back}exit 1; }} >&2'
     )

@@ -22,13 +22,15 @@ BAD = ("wrong", "hang", "froze", "failed")
 
 
 @operation(is_idempotent=False)
-def verify(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+def verify(settings: Settings, rollback: bool = False) -> Generator[PyinfraCommand, None, None]:
     """Ask every engine the battery; the host fails when a check does, or a rate fell since the last time.
 
     Args:
         settings: the host's settings.
+        rollback: bring the last good generation back when a check fails.
     """
-    yield StringCommand("python3", f"{LIBRARY}/verify.py", "--limit", f"{settings.verify_limit_percent:g}")
+    back = f"|| {{ python3 {LIBRARY}/generation.py restore; exit 1; }}" if rollback else ""
+    yield StringCommand("python3", f"{LIBRARY}/verify.py", "--limit", f"{settings.verify_limit_percent:g}", back)
     yield FunctionCommand(_show, [], {})
 
 

@@ -41,6 +41,9 @@ class ServiceSettings(SettingsGroup):
     liveness_limit_s: int = setting(
         300, "how long an engine may generate nothing before it is restarted", unit="seconds", ge=10
     )
+    auto_rollback: bool = setting(
+        True, "a deploy whose engines do not answer, or fail verification, brings the former release and plan back"
+    )
     verify: bool = setting(False, "verify every engine after each deploy, as plays/verify.py does")
     verify_limit_percent: float = setting(
         20.0, "how far a rate may fall below the last verification", unit="%", gt=0, le=100

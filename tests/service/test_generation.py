@@ -1,0 +1,109 @@
+"""Keeping what served well and bringing it back, on a file tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qwenlab.remote import generation
+from qwenlab.remote.generation import NothingToRestoreError
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host that serves one engine from release A."""
+    monkeypatch.setattr(generation, "CURRENT", Path("/opt/qwen/current"))
+    for name in ("A", "B"):
+        home = tmp_path / "opt/qwen/releases" / name
+        home.mkdir(parents=True)
+        (home / "release.json").touch()
+    (tmp_path / "etc/systemd/system/qwen-engine@one.service.d").mkdir(parents=True)
+    (tmp_path / "etc/qwen/engines").mkdir(parents=True)
+    deploy(tmp_path, "A", one="first")
+    return tmp_path
+
+
+def deploy(root: Path, release: str, **engines: str) -> None:
+    """Let the host have these engines, as a deploy leaves it."""
+    link = root / "opt/qwen/current"
+    link.unlink(missing_ok=True)
+    link.symlink_to(f"releases/{release}")
+    for old in (root / "etc/qwen/engines").iterdir():
+        old.unlink()
+    for name, text in engines.items():
+        (root / f"etc/qwen/engines/{name}.yaml").write_text(text)
+    (root / "etc/qwen/plan.json").write_text(str(engines))
+    (root / "etc/systemd/system/qwen.service").write_text(f"# {release}")
+
+
+def engines(root: Path) -> dict[str, str]:
+    """Engine files by name."""
+    return {path.stem: path.read_text() for path in (root / "etc/qwen/engines").iterdir()}
+
+
+def test_a_failed_deploy_goes_back_to_what_served(root: Path) -> None:
+    assert generation.save(root) is True
+    deploy(root, "B", one="second", two="new")
+    generation.put_back(root, generation.chosen(root, on_request=False))
+    assert engines(root) == {"one": "first"}
+    assert generation.release(root) == "A"
+    assert (root / "etc/systemd/system/qwen.service").read_text() == "# A"
+    assert generation.save(root) is False
+
+
+def test_on_request_it_goes_back_one_further_and_forth_again(root: Path) -> None:
+    generation.save(root)
+    deploy(root, "B", one="second")
+    generation.save(root)
+    for wanted in ("A", "B", "A"):
+        generation.put_back(root, generation.chosen(root, on_request=True))
+        assert generation.release(root) == wanted
+        generation.save(root)
+
+
+def test_a_kept_generation_is_not_kept_twice(root: Path) -> None:
+    assert [generation.save(root) for _ in range(3)] == [True, False, False]
+    assert generation.known(root, "before") is None
+
+
+def test_rights_are_kept(root: Path) -> None:
+    file = root / "etc/qwen/engines/one.yaml"
+    file.chmod(0o640)
+    generation.save(root)
+    file.unlink()
+    generation.put_back(root, "good")
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_secrets_are_not_copied(root: Path) -> None:
+    (root / "etc/qwen/secrets").mkdir()
+    (root / "etc/qwen/secrets/api_key").write_text("secret")
+    generation.save(root)
+    assert not any("secret" in path.name or "api_key" in path.name for path in (root / generation.KEPT).rglob("*"))
+
+
+@pytest.mark.parametrize("on_request", [False, True])
+def test_without_a_former_generation_nothing_is_touched(root: Path, on_request: bool) -> None:
+    if on_request:
+        generation.save(root)
+    with pytest.raises(NothingToRestoreError, match="no former generation"):
+        generation.chosen(root, on_request)
+
+
+def test_a_release_that_was_pruned_is_named(root: Path) -> None:
+    generation.save(root)
+    deploy(root, "B", one="second")
+    (root / "opt/qwen/releases/A/release.json").unlink()
+    with pytest.raises(NothingToRestoreError, match="former release A is gone: raise qwen_keep_releases"):
+        generation.chosen(root, on_request=False)
+
+
+def test_a_save_that_was_cut_off_leaves_the_last_good_one(root: Path) -> None:
+    generation.save(root)
+    deploy(root, "B", one="second")
+    (root / generation.KEPT / "fresh/files").mkdir(parents=True)
+    assert generation.chosen(root, on_request=False) == "good"
+    (root / generation.KEPT / "good").rename(root / generation.KEPT / "before")
+    assert generation.chosen(root, on_request=False) == "before"
+    assert generation.save(root) is True
