@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.operations import driver
+from qwenlab.operations import driver, driver_upgrade
 from qwenlab.settings import Settings
 
 
@@ -27,3 +27,10 @@ def install(settings: Settings) -> None:
     driver.hold(name="Hold", settings=settings)
     driver.activate(name="Load, or reboot", settings=settings)
     driver.works(name="Every card answers", settings=settings)
+
+
+@deploy("Driver")
+def upgrade(settings: Settings) -> None:
+    """Replace the driver, one host after the other."""
+    if settings.engine == "cuda":
+        driver_upgrade.upgrade(name="Upgrade", settings=settings, _serial=True)

@@ -49,6 +49,7 @@ class DriverState:
         broken: dpkg has half-configured packages.
         mok_enrolled: the key that DKMS signs with is enrolled; None when nobody could say.
         sources: apt source file to the distribution directory of NVIDIA's repository that it names.
+        keyrings: keys of NVIDIA's repository that runs have put there, now or earlier.
         managed: an earlier run has installed the driver.
     """
 
@@ -78,6 +79,7 @@ class DriverState:
     wsl: bool = False
     runfile: bool = False
     sources: dict[str, str] = field(default_factory=dict)
+    keyrings: tuple[str, ...] = ()
     managed: bool = False
     rebooted_for: str = ""
     log: tuple[str, ...] = ()
@@ -172,6 +174,7 @@ def parse(lines: list[str]) -> DriverState:
         wsl=single.get("wsl") == "yes",
         runfile=single.get("runfile") == "yes",
         sources=dict(value.split(" ", 1) for value in many.get("source", []) if " " in value),
+        keyrings=tuple(many.get("keyring", [])),
         managed=single.get("managed") == "yes",
         rebooted_for=single.get("rebooted_for", ""),
         log=tuple(many.get("log", [])),

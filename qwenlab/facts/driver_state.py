@@ -60,6 +60,7 @@ for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/source
     [ -r "$file" ] || continue
     sed -n 's,^[^#]*compute/cuda/repos/\([a-z0-9]*\).*,\1,p' "$file" | sort -u | sed "s,^,source=$file ,"
 done
+ls /etc/apt/keyrings/qwenlab-nvidia-*.gpg 2>/dev/null | sed 's/^/keyring=/'
 [ -e {MANAGED} ] && echo managed=yes
 [ -r {REBOOTED} ] && echo "rebooted_for=$(cat {REBOOTED})"
 {{ dmesg 2>/dev/null || journalctl -k -b --no-pager -q 2>/dev/null; }} |

@@ -105,6 +105,8 @@ def add_repository(state: DriverState, settings: Settings) -> Generator[PyinfraC
             files.PREFERENCES: files.preferences(),
         }
     )
+    if stray := [path for path in state.keyrings if path != keyring]:
+        yield StringCommand("rm -f", *(QuoteString(path) for path in stray))
     yield apt.update(timeout=timeout, only=files.SOURCE)
 
 
@@ -241,6 +243,7 @@ def activate(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if runs_here(state.boot_id):
         yield refusal([words.own_machine()])
         return
+    yield StringCommand("mkdir -p /etc/qwen")
     yield write(REBOOTED, RemoteFile(f"{reason}\n"))
     yield reboot_and_wait(state.boot_id, serial=settings.reboot_serial, timeout_s=settings.reboot_timeout_s)
 

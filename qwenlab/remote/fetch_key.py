@@ -5,6 +5,8 @@
 The file may be armoured or binary, and must hold one primary key: apt trusts every key of a keyring.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import hashlib
@@ -13,12 +15,13 @@ import os
 import re
 import sys
 import urllib.request
+from collections.abc import Iterator
 
 PUBLIC_KEY = 6
 LIMIT = 1 << 20
 
 
-def dearmour(data):
+def dearmour(data: bytes) -> bytes:
     """Binary packets from either form."""
     if not data.lstrip().startswith(b"-----BEGIN PGP PUBLIC KEY BLOCK-----"):
         return data
@@ -30,7 +33,7 @@ def dearmour(data):
     return found
 
 
-def packets(data):
+def packets(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Tag and body of each OpenPGP packet (RFC 9580, 4.2)."""
     place = 0
     while place < len(data):
@@ -59,7 +62,7 @@ def packets(data):
         place += length
 
 
-def fingerprints(data):
+def fingerprints(data: bytes) -> list[str]:
     """Version 4 fingerprints of the primary keys."""
     return [
         hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
@@ -68,7 +71,7 @@ def fingerprints(data):
     ]
 
 
-def main():
+def main() -> None:
     """Fetch, check, and put in place under its own name."""
     job = json.loads(sys.argv[1])
     try:
