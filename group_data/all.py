@@ -133,6 +133,8 @@ docs/settings.md says the same as a table.
 # qwen_verify_limit_percent = 20.0
 #   plays/verify.py also tests peer access between the cards, value by value
 # qwen_verify_peers = False
+#   plays/status.py prints one line of JSON a host instead of a table
+# qwen_status_json = False
 #   share of the host's memory that all engines may use [%]
 # qwen_memory_percent = 90
 #   disk that the host's logs may take [MiB]

@@ -44,6 +44,7 @@ PROGRAMS = {
     "gate.py": "says before a start whether the engine may start, and why not",
     "liveness.py": "tells systemd whether a serving engine still generates",
     "generation.py": "keeps what served well, and brings it back",
+    "status.py": "says how the host serves, as JSON",
     "verify.py": "asks every engine a small fixed battery of questions",
     "cards.py": "names the cards' device nodes by UUID",
 }

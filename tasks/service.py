@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.api.deploy import deploy
 
 from qwenlab.operations import generation, paths, service, verification
+from qwenlab.operations import status as reporting
 from qwenlab.render import API_KEY, RemoteFile
 from qwenlab.settings import Settings
 from tasks.settings import Desired
@@ -47,3 +48,9 @@ def remember() -> None:
 def rollback() -> None:
     """Bring the former generation back."""
     generation.rollback(name="Former generation")
+
+
+@deploy("Status")
+def status(settings: Settings) -> None:
+    """Say how the host serves."""
+    reporting.report(name="Serving as asked", settings=settings)

@@ -49,6 +49,7 @@ class ServiceSettings(SettingsGroup):
         20.0, "how far a rate may fall below the last verification", unit="%", gt=0, le=100
     )
     verify_peers: bool = setting(False, "plays/verify.py also tests peer access between the cards, value by value")
+    status_json: bool = setting(False, "plays/status.py prints one line of JSON a host instead of a table")
     memory_percent: int = setting(90, "share of the host's memory that all engines may use", unit="%", ge=10, le=100)
     journal_max_mib: int = setting(2048, "disk that the host's logs may take", unit="MiB", ge=64)
 

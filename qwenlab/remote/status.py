@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""status.py: how this host serves, as one line of JSON. Reads only. Standard library only, needs root for the key."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+ETC = Path("/etc/qwen")
+KEY = ETC / "secrets/api_key"
+VERIFY = Path("/var/lib/qwenlab/verify")
+JOURNAL_LINES = "400"
+SAMPLE_S = 2.0
+PROPERTIES = ("ActiveState", "SubState", "StatusText", "NRestarts", "Result", "ActiveEnterTimestampMonotonic")
+CARD_FIELDS = ("uuid", "name", "temperature.gpu", "power.draw", "power.limit", "memory.used", "memory.total")
+GAUGES = {
+    "running": "vllm:num_requests_running",
+    "waiting": "vllm:num_requests_waiting",
+    "kv_use": "vllm:kv_cache_usage_perc",
+}
+TOKENS = "vllm:generation_tokens_total"
+
+
+def ask(*command: str) -> str:
+    """What a program prints; empty when it is missing or does not end."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def unit(name: str) -> dict[str, Any]:
+    """State of an engine's unit."""
+    text = ask("systemctl", "show", "-p", ",".join(PROPERTIES), f"qwen-engine@{name}.service")
+    known = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    since = int(known.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
+    up = known.get("ActiveState") == "active"
+    return {
+        "state": known.get("ActiveState", "unknown"),
+        "substate": known.get("SubState", ""),
+        "says": known.get("StatusText", ""),
+        "restarts": int(known.get("NRestarts") or 0),
+        "result": known.get("Result", ""),
+        "up_s": round(time.monotonic() - since) if up and since else None,
+    }
+
+
+def metrics(address: str, key: str | None) -> str:
+    """An engine's /metrics; empty when it does not answer."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(urllib.request.Request(f"{address}/metrics", headers=headers), timeout=5) as page:
+            return str(page.read().decode(errors="replace"))
+    except OSError:
+        return ""
+
+
+def value(page: str, name: str) -> float | None:
+    """Sum of a metric over its labels; None when it is not there."""
+    found = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? ([0-9.e+-]+)$", page, re.MULTILINE)
+    return sum(float(text) for text in found) if found else None
+
+
+def load(before: str, after: str, seconds: float) -> dict[str, float | None]:
+    """What an engine does, from its metrics at two moments."""
+    first, second = value(before, TOKENS), value(after, TOKENS)
+    rate = None if first is None or second is None else round((second - first) / seconds, 1)
+    return {"tokens_s": rate, **{name: value(after, metric) for name, metric in GAUGES.items()}}
+
+
+def cards() -> list[dict[str, str]]:
+    """Temperature, power and memory of every card."""
+    text = ask("nvidia-smi", f"--query-gpu={','.join(CARD_FIELDS)}", "--format=csv,noheader,nounits")
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+    return [
+        {field: row[place] for place, field in enumerate(CARD_FIELDS)} for row in rows if len(row) == len(CARD_FIELDS)
+    ]
+
+
+def document(path: Path) -> dict[str, Any]:
+    """A JSON object; empty when it cannot be read."""
+    try:
+        read = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def status() -> dict[str, Any]:
+    """Everything at once."""
+    plan = document(ETC / "plan.json")
+    key = KEY.read_text().strip() if KEY.exists() else None
+    engines = []
+    for engine in plan.get("engines", []):
+        gate = document(ETC / "engines" / f"{engine['name']}.gate.json")
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(gate.get("host", ""), gate.get("host") or "127.0.0.1")
+        engines.append((engine["name"], f"http://{host}:{engine['port']}"))
+    before = {name: metrics(address, key) for name, address in engines}
+    time.sleep(SAMPLE_S)
+    kernel = [line for line in ask("journalctl", "-k", "-b", "-o", "cat", "--no-pager").splitlines() if "Xid" in line]
+    rows = []
+    for name, address in engines:
+        lines = ask("journalctl", "-u", f"qwen-engine@{name}", "-b", "-o", "cat", "--no-pager", "-n", JOURNAL_LINES)
+        verified = document(VERIFY / f"{name}.json")
+        rows.append(
+            {
+                "name": name,
+                "address": address,
+                **unit(name),
+                **load(before[name], metrics(address, key), SAMPLE_S),
+                "verified": {part: verified[part] for part in ("at", "ok", "release") if part in verified},
+                "journal": lines.splitlines(),
+            }
+        )
+    current = Path("@RELEASES@/current")
+    return {
+        "release": os.readlink(current).rsplit("/", 1)[-1] if current.is_symlink() else None,
+        "vllm": plan.get("vllm"),
+        "engines": rows,
+        "cards": cards(),
+        "kernel": kernel[-20:],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(status()))

@@ -1,0 +1,105 @@
+"""How a host serves, for people and for monitoring: from what status.py says to lines, JSON and a verdict. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qwenlab.service.diagnosis import Finding, diagnose
+
+
+@dataclass(frozen=True)
+class Report:
+    """One host.
+
+    Attributes:
+        status: what status.py said.
+        drift: files that a deploy would change.
+        wanted: engines that the plan on the control machine asks for.
+    """
+
+    status: Mapping[str, Any]
+    drift: Sequence[str]
+    wanted: Sequence[str]
+
+    @property
+    def engines(self) -> list[dict[str, Any]]:
+        """The engines on the host."""
+        return list(self.status.get("engines", []))
+
+    @property
+    def missing(self) -> list[str]:
+        """Engines that are asked for and not there."""
+        there = {engine["name"] for engine in self.engines}
+        return [name for name in self.wanted if name not in there]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every engine serves and no verification failed; drift alone does not wake anybody."""
+        return (
+            bool(self.engines)
+            and not self.missing
+            and all(
+                engine["state"] == "active" and engine["verified"].get("ok") is not False for engine in self.engines
+            )
+        )
+
+    def findings(self, engine: Mapping[str, Any]) -> list[Finding]:
+        """What an engine's journal and the kernel's say, unless it serves without a restart."""
+        kernel = diagnose(self.status.get("kernel", []))
+        calm = engine["state"] == "active" and not engine["restarts"]
+        return [*kernel, *([] if calm else diagnose(engine["journal"]))]
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        release = self.status.get("release") or "no release"
+        rows = [f"{'serving' if self.ok else 'NOT SERVING AS ASKED'}: release {release}"]
+        rows += [f"  engine {name} is asked for and not there: deploy" for name in self.missing]
+        for engine in self.engines:
+            rows.append(f"  engine {engine['name']}: {engine['state']}{_for(engine['up_s'])}; {engine['says']}")
+            rows.append(
+                f"    {_figure(engine['tokens_s'])} tok/s now, {_figure(engine['running'])} running, "
+                f"{_figure(engine['waiting'])} waiting, KV {_share(engine['kv_use'])}, {engine['restarts']} restarts"
+            )
+            verified = engine["verified"]
+            words = "never" if "ok" not in verified else "passed" if verified["ok"] else "FAILED"
+            rows.append(f"    verified: {words} {verified.get('at', '')}".rstrip())
+            rows += [f"    {finding.code}: {finding.text}" for finding in self.findings(engine)]
+        for card in self.status.get("cards", []):
+            rows.append(
+                f"  card {card['uuid']} {card['name']}: {card['temperature.gpu']} C, {card['power.draw']} of "
+                f"{card['power.limit']} W, {card['memory.used']} of {card['memory.total']} MiB"
+            )
+        rows += [f"  drift: {path} differs from what a deploy would put there" for path in self.drift]
+        return rows
+
+    def as_json(self) -> str:
+        """One line for programs; the journal stays out, what it means is in."""
+        engines = [
+            {
+                **{key: value for key, value in engine.items() if key != "journal"},
+                "findings": [{"code": one.code, "text": one.text} for one in self.findings(engine)],
+            }
+            for engine in self.engines
+        ]
+        parts = {key: self.status.get(key) for key in ("release", "vllm", "cards")}
+        return json.dumps(
+            {"ok": self.ok, **parts, "engines": engines, "missing": self.missing, "drift": list(self.drift)}
+        )
+
+
+def _for(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    hours, minutes = divmod(int(seconds) // 60, 60)
+    return f" for {hours // 24} d {hours % 24} h" if hours >= 24 else f" for {hours} h {minutes} min"
+
+
+def _figure(value: float | None) -> str:
+    return "?" if value is None else f"{value:g}"
+
+
+def _share(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0%}"

@@ -1,0 +1,117 @@
+"""Status: what is said about a host, when it counts as serving, and what journal lines mean."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from qwenlab.remote.status import load
+from qwenlab.service.diagnosis import diagnose
+from qwenlab.service.report import Report
+
+ENGINE: dict[str, Any] = {
+    "name": "engine1",
+    "state": "active",
+    "says": "answering on http://127.0.0.1:8000",
+    "restarts": 0,
+    "up_s": 93_700,
+    "tokens_s": 61.5,
+    "running": 1.0,
+    "waiting": 0.0,
+    "kv_use": 0.25,
+    "verified": {"ok": True, "at": "2026-01-01T00:00:00Z"},
+    "journal": ["CUDA out of memory"],
+}
+
+
+def report(drift: tuple[str, ...] = (), wanted: tuple[str, ...] = ("engine1",), **changed: Any) -> Report:
+    """The report on a host with one engine."""
+    return Report({"release": "cuda-1", "engines": [{**ENGINE, **changed}], "kernel": []}, drift, wanted)
+
+
+def test_a_serving_host_is_told_in_a_few_lines() -> None:
+    text = "\n".join(report().lines())
+    assert "serving: release cuda-1" in text
+    assert "active for 1 d 2 h; answering on" in text
+    assert "61.5 tok/s now, 1 running, 0 waiting, KV 25%, 0 restarts" in text
+    assert "card-memory" not in text  # words of a start long ago
+
+
+@pytest.mark.parametrize(
+    ("changed", "ok"),
+    [
+        ({}, True),
+        ({"verified": {}}, True),
+        ({"drift": ("/etc/qwen/plan.json",)}, True),
+        ({"state": "failed"}, False),
+        ({"state": "activating"}, False),
+        ({"verified": {"ok": False}}, False),
+        ({"wanted": ("engine1", "engine2")}, False),
+    ],
+)
+def test_what_counts_as_serving(changed: dict[str, Any], ok: bool) -> None:
+    assert report(**changed).ok is ok
+
+
+def test_a_host_that_was_never_deployed_does_not_serve() -> None:
+    made = Report({}, [], ["engine1"])
+    assert not made.ok
+    assert "engine engine1 is asked for and not there: deploy" in "\n".join(made.lines())
+
+
+def test_a_failing_engine_comes_with_its_diagnosis() -> None:
+    text = "\n".join(report(state="failed", restarts=3).lines())
+    assert "NOT SERVING AS ASKED" in text
+    assert "card-memory: a card's memory ran out" in text
+
+
+def test_programs_get_one_line_without_the_journal() -> None:
+    text = report(state="failed", drift=("/etc/qwen/plan.json",)).as_json()
+    said = json.loads(text)
+    assert "\n" not in text
+    assert said["ok"] is False
+    assert said["drift"] == ["/etc/qwen/plan.json"]
+    assert "journal" not in said["engines"][0]
+    assert said["engines"][0]["findings"][0]["code"] == "card-memory"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("NVRM: Xid (PCI:0000:01:00): 79, pid=12, GPU has fallen off the bus.", "xid-79"),
+        ("NVRM: Xid (PCI:0000:01:00): 48, pid='<unknown>', DBE (double bit error)", "xid-48"),
+        ("NVRM: Xid (PCI:0000:01:00): 31, pid=1, name=python, MMU Fault", "xid-31"),
+        ("NVRM: Xid (PCI:0000:01:00): 119, pid=1, Timeout waiting for RPC from GSP", "xid-119"),
+        ("NVRM: Xid (PCI:0000:01:00): 62, pid=1", "xid"),
+        ("qwen-engine@cpu.service: Failed with result 'oom-kill'.", "host-memory"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "card-memory"),
+        ("ValueError: To serve at least one request with the models's max seq len (262144)", "kv-too-small"),
+        ("liveness: no answer, and no token was generated since the last look", "stall"),
+        ("qwen-engine@cpu.service: Watchdog timeout (limit 40s)!", "stall"),
+        ("ModuleNotFoundError: No module named 'vllm'", "import"),
+        ("OSError: [Errno 28] No space left on device", "disk"),
+        ("qwen-engine@cpu.service: Start request repeated too quickly.", "start-limit"),
+    ],
+)
+def test_a_line_is_read(line: str, code: str) -> None:
+    (finding,) = diagnose(["INFO: all is well", line])
+    assert (finding.code, finding.line) == (code, line)
+
+
+def test_the_gates_own_words_are_passed_on() -> None:
+    (finding,) = diagnose(["refused: port 8000 is taken (held by process 12 (nginx, user 0)): stop that program"])
+    assert finding.text.startswith("port 8000 is taken")
+
+
+def test_each_kind_is_told_once_with_its_latest_line() -> None:
+    found = diagnose(["CUDA out of memory 1", "No space left on device", "CUDA out of memory 2"])
+    assert [(one.code, one.line[-1]) for one in found] == [("card-memory", "2"), ("disk", "e")]
+
+
+def test_the_rate_is_what_was_made_between_two_looks() -> None:
+    pages = [f'vllm:generation_tokens_total{{engine="0"}} {count}\n' for count in (100, 250)]
+    page = pages[1] + 'vllm:kv_cache_usage_perc{engine="0"} 0.5\nvllm:num_requests_running{engine="0"} 2.0\n'
+    assert load(pages[0], page, 2.0) == {"tokens_s": 75.0, "running": 2.0, "waiting": None, "kv_use": 0.5}
+    assert load("", "", 2.0)["tokens_s"] is None
