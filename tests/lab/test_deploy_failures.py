@@ -148,7 +148,7 @@ def test_a_hub_that_refuses_is_named_with_what_to_do(patient: Patient, fault: fa
     patient.sources.hub.faults.clear()
     assert run.code == 1
     assert all(word in run.text for word in words), run.text
-    assert patient.host.ssh_run("find /srv/qwen -name .complete").stdout == ""
+    assert patient.host.ssh_run("find /srv/qwen -name manifest.json").stdout == ""
 
 
 def test_a_disk_that_fills_up_during_the_download_is_named_and_can_be_mended(patient: Patient) -> None:
@@ -158,7 +158,7 @@ def test_a_disk_that_fills_up_during_the_download_is_named_and_can_be_mended(pat
     assert run.code == 1
     assert f"the disk below {models}" in run.text, run.text
     assert "is full" in run.text
-    assert patient.host.ssh_run(f"find {models} -name .complete").stdout == ""
+    assert patient.host.ssh_run(f"find {models} -name manifest.json").stdout == ""
     patient.host.ssh_run(f"umount {models}")
 
 

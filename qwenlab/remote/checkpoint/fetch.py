@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qwenlab.remote.checkpoint import manifest, offline
-from qwenlab.remote.checkpoint.download import Download, Patience
+from qwenlab.remote.checkpoint.download import Download, Patience, passing
 from qwenlab.remote.checkpoint.files import Digests, FileEntry
 from qwenlab.remote.checkpoint.job import Job
 from qwenlab.remote.checkpoint.listing import (
@@ -32,9 +32,14 @@ from qwenlab.remote.checkpoint.listing import (
 )
 from qwenlab.remote.checkpoint.manifest import Journal, Manifest
 from qwenlab.remote.checkpoint.status import Status
-from qwenlab.remote.checkpoint.words import FetchError, explain
+from qwenlab.remote.checkpoint.words import FetchError, causes, explain
 
 FILES_AT_ONCE = 4
+VANISHED = (
+    "the peer at {peer} does not answer: is it up, and does a firewall let this host reach its qwen_peer_port? "
+    "Deploy again (any host that has the checkpoint serves it; what is fetched is kept) or set qwen_model_source = "
+    "'hub'."
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,7 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
         with lock(Path(job.directory), status):
             message = run(job, status)
     except Exception as error:
-        words = explain(error, job.repo, Path(job.directory)) + whose_token(error, job)
+        words = (
+            VANISHED.format(peer=job.endpoint)
+            if job.source == "peer" and any(passing(one) for one in causes(error))
+            else explain(error, job.repo, Path(job.directory)) + whose_token(error, job)
+        )
         message = f"{job.repo}@{job.revision[:12]} was not fetched: {words}"
         print(message, file=sys.stderr)
         status.end("failed", message)

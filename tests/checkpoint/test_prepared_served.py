@@ -1,0 +1,72 @@
+"""Real vLLM loads and serves a prepared checkpoint, and says with it what it says with the source."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qwenlab.preparation.prepare import prepare
+from qwenlab.preparation.quantize import Error, from_bfloat16, quantize, to_bfloat16
+from qwenlab.remote.checkpoint.status import Status
+from tests.checkpoint.test_preparation import whole
+from tests.patches.served import serve
+from tests.patches.trees import patched
+from tests.vllm_env import environment
+
+pytestmark = pytest.mark.engine
+VERSION = "0.33.0"
+PROMPT = (5, 6, 7, 8, 9, 10)
+ROUNDING = 0.5  # nats: tokens as near as this may change places when head, embedding and MTP are rounded to 8 bits
+
+UNPACK = """
+import json, sys, torch
+from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
+words, bits, rows, columns = json.load(sys.stdin)
+print(json.dumps(unpack_from_int32(torch.tensor(words, dtype=torch.int32), bits, torch.Size((rows, columns))).tolist()))
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint of the served model's shape, as a fetch leaves it."""
+    folder = tmp_path_factory.mktemp("source")
+    maker = Path(__file__).parents[1] / "patches" / "make_checkpoints.py"
+    python = environment(VERSION).python
+    subprocess.run([str(python), str(maker), str(folder)], check=True, capture_output=True)
+    return whole(folder / "target")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_compressed_tensors_reads_the_words_as_the_codes_that_went_in(bits: int) -> None:
+    generator = np.random.default_rng(7)
+    weights = from_bfloat16(to_bfloat16(generator.normal(size=(3, 256)).astype(np.float32)))
+    words, scales = quantize(weights, bits, 128, Error())
+    done = subprocess.run(
+        [str(environment(VERSION).python), "-c", UNPACK],
+        input=json.dumps([words.tolist(), bits, 3, 256]),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    codes = np.array(json.loads(done.stdout.splitlines()[-1]), dtype=np.float32)
+    steps = np.repeat(from_bfloat16(scales), 128, axis=1)
+    assert np.all(np.abs(codes * steps - weights) <= steps * 0.5001)
+
+
+def test_the_engine_answers_with_the_prepared_checkpoint_as_with_its_source(source: Path, tmp_path: Path) -> None:
+    tree = patched(VERSION, tmp_path / "tree")
+    made = tmp_path / "prepared" / "target"
+    prepare(source, made, "int8-heads", Status(tmp_path / "status.json"))
+    names = json.dumps(json.loads((made / "config.json").read_text())["quantization_config"])
+    assert all(part in names for part in ("lm_head", "embed_tokens", "mtp"))
+    assert not list(made.glob("*.errors"))
+    speculation = ("--speculative-config", json.dumps({"method": "mtp", "num_speculative_tokens": 2}))
+    with serve(tree, source.parent, tmp_path, *speculation) as server:
+        reference = server.ask(PROMPT, 24)
+    with serve(tree, made.parent, tmp_path, *speculation) as server:
+        assert server.follow(PROMPT, reference, ROUNDING) == []
