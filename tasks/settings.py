@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from huggingface_hub import get_token
 from pyinfra import logger
 from pyinfra.context import host, inventory, state
 
@@ -45,7 +47,8 @@ def load_for_host() -> Desired | None:
         settings = load(host.data.dict(), where)
         secrets = Secrets(
             api_key=_secret(settings.api_key, settings.api_key_file, "qwen_api_key_file", where),
-            hub_token=_secret(settings.hub_token, settings.hub_token_file, "qwen_hub_token_file", where),
+            hub_token=_secret(settings.hub_token, settings.hub_token_file, "qwen_hub_token_file", where)
+            or own_login(settings.hub_endpoint),
         )
         certificates = {
             Path(path).stem: _read(path, "qwen_extra_ca_certificates", where) for path in settings.extra_ca_certificates
@@ -60,6 +63,15 @@ def load_for_host() -> Desired | None:
         )
         return None
     return Desired(settings, secrets, certificates)
+
+
+def own_login(endpoint: str) -> str | None:
+    """The person's own token: HF_TOKEN, or what `hf auth login` stored; only for the hub that it belongs to.
+
+    A token goes to no other hub than the one that the person's own tools use (HF_ENDPOINT), or huggingface.co.
+    """
+    home = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    return get_token() if endpoint == home else None
 
 
 def _layers() -> list[Layer]:
