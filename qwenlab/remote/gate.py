@@ -180,6 +180,9 @@ def check_cards(gate: Gate) -> Iterator[Problem]:
         return
     code, rows = gate.smi("--query-gpu=uuid,name,memory.total,memory.used", "--format=csv,noheader,nounits")
     found = {row[0]: row for row in rows if len(row) == 4}
+    if code == 15 and not found:  # then nvidia-smi answers for no card at all
+        yield Problem("a card fell off the bus: see journalctl -k | grep -i xid; reboot")
+        return
     for uuid in gate.cards:
         row = found.get(uuid)
         if row is None:
