@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
 from qwenlab.planner.demand import LEAST_CONTEXT, Demand
@@ -12,7 +12,7 @@ from qwenlab.planner.layouts import LEAST_LAYERS, Place, splits
 from qwenlab.planner.memory import Kind, budget
 from qwenlab.planner.memory.reserve import graphs_gib, margin_gib, workspace_gib
 from qwenlab.planner.plan import Speculation
-from qwenlab.planner.recipes import HOPPER, Knobs, Recipe, allowed, combinations_for, format_weight
+from qwenlab.planner.recipes import HOPPER, Knobs, Method, Recipe, allowed, combinations_for, format_weight
 from qwenlab.planner.shape import EngineShape
 from qwenlab.planner.throughput import Link, Work, prefill_tok_s, step_ms, tokens_per_step
 from qwenlab.planner.traffic import work_of
@@ -321,6 +321,11 @@ def _residency(shape: EngineShape, demand: Demand, streams: int) -> tuple[Engine
     return shape, resident
 
 
+@cache
+def _speculation(method: Method, tokens: int) -> Speculation:
+    return Speculation(method=method, tokens=tokens)
+
+
 def shape_of(
     spec: CheckpointSpec, recipe: Recipe, place: Place, split: tuple[int, ...], demand: Demand, knobs: Knobs
 ) -> EngineShape:
@@ -331,7 +336,7 @@ def shape_of(
         cards=place.cards,
         vllm=knobs.vllm,
         drafter=spec.drafters[0] if recipe.method == "dflash" else None,
-        speculation=Speculation(method=recipe.method, tokens=recipe.tokens) if recipe.method else None,
+        speculation=_speculation(recipe.method, recipe.tokens) if recipe.method else None,
         tp=place.tp,
         pp=place.pp,
         partition=split if place.pp > 1 else None,

@@ -203,7 +203,13 @@ def _structure(config: KvConfig) -> _Structure:
         page_bytes=page,
         group_size=size,
         counts=groups,
-        slots=_slots(model, config, {kind: number for kind, number, _ in groups}),
+        slots=_slots(
+            model,
+            config.partition,
+            model.mtp_layers if config.method == "mtp" else 0,
+            drafter.layers if drafter is not None else 0,
+            tuple((kind, number) for kind, number, _ in groups),
+        ),
     )
 
 
@@ -308,22 +314,26 @@ def _promote(granularity: int, token: int, block: int, page: int) -> int:
     return granularity
 
 
-def _slots(model: ModelGeometry, config: KvConfig, groups: dict[Kind, int]) -> tuple[int, ...]:
+@lru_cache(maxsize=4096)
+def _slots(
+    model: ModelGeometry,
+    partition: tuple[int, ...],
+    mtp_layers: int,
+    drafter_layers: int,
+    groups: tuple[tuple[Kind, int], ...],
+) -> tuple[int, ...]:
     """Layers per block on each stage: layers are dealt to their groups in turn, the fullest group counts."""
-    dealt: dict[Kind, int] = dict.fromkeys(groups, 0)
+    numbers = dict(groups)
+    dealt: dict[Kind, int] = dict.fromkeys(numbers, 0)
     slots = []
     layer = 0
-    for stage, layers in enumerate(config.partition):
-        held = {kind: [0] * number for kind, number in groups.items()}
+    for stage, layers in enumerate(partition):
+        held = {kind: [0] * number for kind, number in groups}
         kinds = [Kind.ATTENTION if model.is_full_attention(i) else Kind.GDN for i in range(layer, layer + layers)]
-        if stage == len(config.partition) - 1:
-            if config.method == "mtp":
-                kinds += [Kind.ATTENTION] * model.mtp_layers
-            drafter = _drafter(config)
-            if drafter is not None:
-                kinds += [Kind.SLIDING_WINDOW] * drafter.layers
+        if stage == len(partition) - 1:
+            kinds += [Kind.ATTENTION] * mtp_layers + [Kind.SLIDING_WINDOW] * drafter_layers
         for kind in kinds:
-            held[kind][dealt[kind] % groups[kind]] += 1
+            held[kind][dealt[kind] % numbers[kind]] += 1
             dealt[kind] += 1
         layer += layers
         slots.append(max(max(counts) for counts in held.values()))

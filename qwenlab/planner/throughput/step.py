@@ -62,15 +62,15 @@ def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: float
     """Kernels of one card: weights read once, states and cache per stream, FLOPs per token."""
     tokens = streams * (work.draft_tokens + 1)
     read = card.bandwidth_gb_s * c.read_efficiency
-    w = work.weights
+    w, tp = work.weights, work.tp
     weight_gb = w.body * share + (w.head if last else 0.0)
     gemm = hypot(
-        weight_gb / work.tp / read * 1e3,
-        tokens * flops_per_token(share, last) / work.tp / (tensor_tflops(card, w.kernel, c) * 1e12) * 1e3,
+        weight_gb / tp / read * 1e3,
+        tokens * flops_per_token(share, last) / tp / (tensor_tflops(card, w.kernel, c) * 1e12) * 1e3,
     )
     gdn_layers = LAYERS * (1 - ATTENTION_SHARE) * share
-    state_gb = streams * (work.draft_tokens + 2) * gdn_layers * STATE_ELEMENTS * work.state_bytes / work.tp / GB
-    drafting = _draft_read_gb(work) / work.tp / read * 1e3 if last else 0.0
+    state_gb = streams * (work.draft_tokens + 2) * gdn_layers * STATE_ELEMENTS * work.state_bytes / tp / GB
+    drafting = _draft_read_gb(work) / tp / read * 1e3 if last and work.draft is not None else 0.0
     return (
         gemm
         + state_gb / read * 1e3
