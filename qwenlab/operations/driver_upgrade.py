@@ -12,12 +12,14 @@ from pyinfra.api.state import State
 from pyinfra.context import host
 
 from qwenlab.driver.decision import Verdict
+from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.unit_state import UnitState
 from qwenlab.operations import driver, verification
 from qwenlab.operations.driver import look
 from qwenlab.operations.refusal import refusal
 from qwenlab.settings import Settings
 
+UNVERIFIED = "/etc/qwen/driver-upgrade"  # from the stop of the engines to their verification, over runs
 _begun: list[str] = []  # hosts of this run whose upgrade has not come to its good end
 STEPS = (driver.repository, driver.pin, driver.install, driver.boot_files, driver.hold, driver.activate, driver.works)
 
@@ -26,8 +28,8 @@ STEPS = (driver.repository, driver.pin, driver.install, driver.boot_files, drive
 def upgrade(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     """Bring the host's driver to the branch or version that the settings name; to be called with `_serial=True`.
 
-    A host where it fails keeps the hosts after it from being begun. Without a branch in the settings nothing is done:
-    what works stays.
+    A host where it fails keeps the hosts after it from being begun, and the next run takes it up where it ended.
+    Without a branch in the settings nothing is done: what works stays.
 
     Args:
         settings: the host's settings.
@@ -36,13 +38,15 @@ def upgrade(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if decision.verdict is Verdict.REFUSE:
         yield refusal(decision.reasons)
         return
-    if decision.verdict is Verdict.LEAVE:
+    unfinished = UNVERIFIED in host.get_fact(PathStates, paths=(UNVERIFIED,))
+    if decision.verdict is Verdict.LEAVE and not unfinished:
         hint = "" if settings.asked_branch else "; qwen_driver_branch or qwen_driver_version name what to upgrade to"
         host.noop("; ".join(decision.reasons) + hint)
         return
     serving = host.get_fact(UnitState, unit="qwen.service").split()[0] != "absent"
     yield FunctionCommand(_begin, [], {})
-    if serving:
+    yield StringCommand("mkdir -p /etc/qwen && touch", UNVERIFIED)
+    if serving and decision.verdict is not Verdict.LEAVE:
         # the engines hold the cards: the old module cannot go, and a half-replaced library breaks them anyway
         yield StringCommand("systemctl stop qwen.service 'qwen-engine@*.service'")
     for step in STEPS:
@@ -50,6 +54,7 @@ def upgrade(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if serving:
         yield StringCommand("systemctl start qwen.service")
         yield from verification.verify._inner(settings=settings)
+    yield StringCommand("rm -f", UNVERIFIED)
     yield FunctionCommand(_end, [], {})
 
 
