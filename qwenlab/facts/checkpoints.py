@@ -104,3 +104,27 @@ class UnusedCheckpoints(FactBase[list[UnusedCheckpoint]]):
     def default() -> list[UnusedCheckpoint]:
         """None."""
         return []
+
+
+class ResolvedBranches(FactBase[dict[str, str]]):
+    """Directory of a branch to the commit that it was resolved to when it was first fetched; others are left out."""
+
+    def command(self, directories: tuple[str, ...]) -> str:
+        """The fetcher leaves a link from the branch's name to its commit."""
+        listed = " ".join(shlex.quote(path) for path in directories)
+        return f'for path in {listed}; do [ ! -L "$path" ] || echo "branch=$(readlink "$path") $path"; done'
+
+    def process(self, output: list[str]) -> dict[str, str]:
+        """Parse."""
+        found = {}
+        for line in output:
+            key, _, value = line.partition("=")
+            commit, _, path = value.partition(" ")
+            if key == "branch" and path:
+                found[path] = commit
+        return found
+
+    @staticmethod
+    def default() -> dict[str, str]:
+        """None was fetched."""
+        return {}

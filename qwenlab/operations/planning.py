@@ -5,19 +5,45 @@ from __future__ import annotations
 from pyinfra.context import host
 
 from qwenlab.driver.decision import Verdict, decide
+from qwenlab.facts.checkpoints import ResolvedBranches
 from qwenlab.facts.driver_state import NvidiaDriver
 from qwenlab.facts.host_base import HostBasics
 from qwenlab.facts.host_fact import GpuHost
 from qwenlab.facts.planned_inventory import PlannedInventory, without_own_use
 from qwenlab.host_inventory import Driver, HostInventory, ParseState
 from qwenlab.planner import plan
-from qwenlab.planner.plan import HostPlan
+from qwenlab.planner.plan import Checkpoint, HostPlan
 from qwenlab.settings import Settings
+
+COMMIT_DIGITS = 40
 
 
 def host_plan(settings: Settings) -> HostPlan:
     """What the current host shall serve."""
-    return plan(host_inventory(settings), settings)
+    return pinned(plan(host_inventory(settings), settings), settings)
+
+
+def pinned(made: HostPlan, settings: Settings) -> HostPlan:
+    """The plan with each branch replaced by the commit that it was resolved to when it was first fetched here."""
+
+    def place(one: Checkpoint) -> str:
+        return f"{settings.model_directory}/{one.repo}/{one.revision}"
+
+    named = [one for engine in made.engines for one in (engine.checkpoint, engine.drafter) if one is not None]
+    branches = tuple(dict.fromkeys(place(one) for one in named if len(one.revision) != COMMIT_DIGITS))
+    if not branches:
+        return made
+    commits = host.get_fact(ResolvedBranches, directories=branches)
+
+    def pin(one: Checkpoint | None) -> Checkpoint | None:
+        if one is None or place(one) not in commits:
+            return one
+        return one.model_copy(update={"revision": commits[place(one)]})
+
+    engines = tuple(
+        one.model_copy(update={"checkpoint": pin(one.checkpoint), "drafter": pin(one.drafter)}) for one in made.engines
+    )
+    return made.model_copy(update={"engines": engines})
 
 
 def expected_plan(settings: Settings) -> HostPlan:

@@ -52,6 +52,7 @@ PARTS = {
 RECIPES: dict[str, dict[str, int]] = {
     # recipe -> part to bits
     "int8-heads": {"lm_head": 8, "embedding": 8, "mtp": 8},
+    "int4-heads": {"lm_head": 4, "embedding": 8, "mtp": 4},
     "int8-head": {"lm_head": 8},
     "int4-head": {"lm_head": 4},
 }

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from qwenlab.operations import checkpoint
+from qwenlab.facts.checkpoints import ResolvedBranches
+from qwenlab.host_inventory import HostInventory
+from qwenlab.operations import checkpoint, planning
 from qwenlab.operations.checkpoint_lab import Lab
 from qwenlab.operations.checkpoint_progress import Rate, Report, amount, line, parse_report, remaining
-from qwenlab.planner.plan import Checkpoint
+from qwenlab.planner.cpu import plan_cpu
+from qwenlab.planner.plan import Checkpoint, HostPlan
 from qwenlab.remote.checkpoint.job import Job
 from qwenlab.settings import Settings, SettingsError, load
 from tests.operations.fake import commands
@@ -126,3 +130,34 @@ def test_the_rate_counts_what_came_since_the_first_look() -> None:
     assert rate.update(0.0, 1_000_000) == 0
     assert rate.update(1.0, 2_000_000) == 1_000_000
     assert 1_000_000 < rate.update(2.0, 5_000_000) < 3_000_000
+
+
+def test_a_branch_is_pinned_in_the_plan_to_what_it_was_resolved_to_here() -> None:
+    """The directory of the branch is a link that the first fetch left; nobody asks the hub again."""
+    one = Checkpoint(repo="lab/tiny", revision="main", format="bf16")
+    commit = "c" * 40
+    fact = ResolvedBranches()
+    directory = "/srv/qwen/models/lab/tiny/main"
+    assert f"for path in {directory};" in fact.command((directory,))
+    assert fact.process([f"branch={commit} {directory}"]) == {directory: commit}
+    plan = cpu_plan()
+    branch = plan.model_copy(
+        update={"engines": (plan.engines[0].model_copy(update={"checkpoint": one, "drafter": one}),)}
+    )
+
+    class Host:
+        def get_fact(self, kind: type[ResolvedBranches], directories: tuple[str, ...]) -> dict[str, str]:
+            assert directories == (directory,)
+            return {directory: commit}
+
+    with mock.patch.object(planning, "host", Host()):
+        made = planning.pinned(branch, settings()).engines[0]
+        assert planning.pinned(plan, settings()) is plan
+    assert made.checkpoint.revision == commit
+    assert made.drafter is not None
+    assert made.drafter.revision == commit
+
+
+def cpu_plan() -> HostPlan:
+    """A plan whose checkpoint is named by its commit."""
+    return plan_cpu(HostInventory(hostname="rack", cpu_count=2, ram_total_gib=8.0), settings())

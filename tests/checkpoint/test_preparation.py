@@ -181,7 +181,7 @@ def test_stopped_anywhere_it_goes_on_where_it_was(
 
 
 def test_nothing_to_prepare_and_unknown_recipes_are_refused(source: Path, tmp_path: Path, status: Status) -> None:
-    with pytest.raises(FetchError, match="no recipe 'int3': there are int8-heads"):
+    with pytest.raises(FetchError, match="no recipe 'int3': there are int8-heads, int4-heads"):
         prepare(source, tmp_path / "x", "int3", status)
     prepare(source, tmp_path / "made", "int8-head", status)
     with pytest.raises(FetchError, match="has no 16-bit head"):

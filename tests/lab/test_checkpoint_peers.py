@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from tests import lab
 from tests.checkpoint.fetching import REPO, repository
 from tests.lab.deploying import ROOT, inventory
+from tests.lab.servers.faults import Fault
 from tests.lab.servers.hub import Hub
 
 pytestmark = pytest.mark.lab
@@ -32,8 +34,8 @@ class Rack:
     commit: str
     directory: Path
 
-    def run(self, name: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-        """One deploy of all hosts."""
+    def start(self, name: str, count: int = 4, **settings: Any) -> subprocess.Popen[str]:
+        """A deploy of the first `count` hosts."""
         common = {
             "qwen_engine": "cpu",
             "qwen_cpu_checkpoint": REPO,
@@ -43,12 +45,20 @@ class Rack:
             "lab_python": str(PYTHON),
             **settings,
         }
-        hosts = {one.name: {**one.pyinfra_data("admin"), **common} for one in self.hosts}
+        hosts = {one.name: {**one.pyinfra_data("admin"), **common} for one in self.hosts[:count]}
         file = inventory(self.directory, hosts, name)
         play = ROOT / "tests/lab/plays/checkpoints.py"
         command = [str(PYTHON.with_name("pyinfra")), str(file), str(play), "-y", "--json"]
         environment = {**os.environ, "NO_COLOR": "1", "PYINFRA_PROGRESS": "off", "PYTHONPATH": str(ROOT)}
-        return subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=600)
+        return subprocess.Popen(
+            command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def run(self, name: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+        """The same, to its end."""
+        with self.start(name, **settings) as process:
+            output, errors = process.communicate(timeout=600)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def verified(self) -> list[str]:
         """What each host says of its copy, every byte read."""
@@ -101,3 +111,23 @@ def test_a_host_that_lost_a_file_gets_it_from_a_peer(rack: Rack) -> None:
     assert done.returncode == 0, done.stderr
     assert len(rack.hub.requests) == before
     assert all('"whole": true' in answer for answer in rack.verified())
+
+
+def test_a_fetch_outlives_the_deploy_that_started_it_and_the_next_one_follows_it(rack: Rack) -> None:
+    newer = repository(rack.directory / "newer", shard_bytes=2_000_000, seed=1)
+    rack.commit = rack.hub.add(REPO, newer)
+    rack.hub.faults[:] = [Fault(where="cdn", bytes_per_second=100_000)]
+    with rack.start("killed", count=1, qwen_model_source="hub") as process:
+        while not rack.hub.count("model-00001-of-00003.safetensors", where="cdn") > 1:
+            assert process.poll() is None
+            select.select([], [], [], 0.1)
+        process.kill()
+    units = rack.hosts[0].ssh_run("systemctl list-units --plain --no-legend 'qwen-fetch-*'").stdout
+    assert "running" in units
+    done = rack.run("follows", count=1, qwen_model_source="hub")
+    assert done.returncode == 0, done.stderr
+    assert f"another deploy fetches {REPO} on this host: waiting for it" in done.stderr
+    for path in newer.rglob("*.safetensors"):
+        requests = [one for one in rack.hub.requests if one.file == path.name and one.path.endswith(path.name)]
+        assert sum(one.sent for one in requests[-1:]) == path.stat().st_size
+    assert '"whole": true' in rack.verified()[0]
