@@ -66,7 +66,8 @@ class Report:
             verified = engine["verified"]
             words = "never" if "ok" not in verified else "passed" if verified["ok"] else "FAILED"
             rows.append(f"    verified: {words} {verified.get('at', '')}".rstrip())
-            rows += [f"    {finding.code}: {finding.text}" for finding in self.findings(engine)]
+            when = "earlier, " if engine["state"] == "active" else ""
+            rows += [f"    {when}{finding.code}: {finding.text}" for finding in self.findings(engine)]
         for card in self.status.get("cards", []):
             rows.append(
                 f"  card {card['uuid']} {card['name']}: {card['temperature.gpu']} C, {card['power.draw']} of "

@@ -67,6 +67,10 @@ def test_a_failing_engine_comes_with_its_diagnosis() -> None:
     assert "card-memory: a card's memory ran out" in text
 
 
+def test_what_an_engine_went_through_before_it_served_is_told_as_past() -> None:
+    assert "    earlier, card-memory: a card's memory ran out" in "\n".join(report(restarts=2).lines())
+
+
 def test_programs_get_one_line_without_the_journal() -> None:
     text = report(state="failed", drift=("/etc/qwen/plan.json",)).as_json()
     said = json.loads(text)
