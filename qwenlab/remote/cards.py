@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""cards.py: name the device node of every NVIDIA card by its UUID, below /run/qwen/cards.
+"""cards.py: name the device node of every NVIDIA card by its UUID, below /dev/qwen.
 
-Units allow devices by path (DeviceAllow=), the kernel numbers cards anew at every boot, and a plan names them by UUID.
-The driver's minor number is in /proc/driver/nvidia/gpus/BUS/information; the UUID there may still be unknown when no
-client has opened the card, so nvidia-smi is asked for it, which also makes the nodes. Standard library only.
+Units allow devices by a path below /dev (DeviceAllow= takes no other, and follows links), the kernel numbers cards anew
+at every boot, and a plan names them by UUID. The driver's minor number is in /proc/driver/nvidia/gpus/BUS/information;
+the UUID there may still be unknown when no client has opened the card, so nvidia-smi is asked for it, which also makes
+the nodes. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import subprocess
 from pathlib import Path
 
-RUN = Path("/run/qwen/cards")
+LINKS = Path("/dev/qwen")
 GPUS = Path("/proc/driver/nvidia/gpus")
 MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 
@@ -52,8 +53,7 @@ def main() -> None:
         rows = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
     except (FileNotFoundError, subprocess.TimeoutExpired):
         rows = ""
-    link(nodes(rows, GPUS), RUN)
-    RUN.parent.chmod(0o755)
+    link(nodes(rows, GPUS), LINKS)
 
 
 if __name__ == "__main__":

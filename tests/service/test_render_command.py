@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -83,8 +84,13 @@ def test_systemd_accepts_every_unit(roots: dict[str, Path], host: str, tmp_path:
             text = re.sub(r"(?m)^(Exec\w+=\+?)\S*", r"\g<1>/bin/true", path.read_text())
             for name in instances(roots[host]) if "@" in path.name else [""]:
                 (tmp_path / path.name.replace("@", f"@{name}")).write_text(text)
+    for folder in units(roots[host]).glob("*.service.d"):
+        shutil.copytree(folder, tmp_path / folder.name)
     checked = subprocess.run(
-        ["systemd-analyze", "verify", *map(str, tmp_path.iterdir())], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", *(str(path) for path in tmp_path.iterdir() if path.is_file())],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert [line for line in checked.stderr.splitlines() if "qwen" in line] == []
 
@@ -93,7 +99,7 @@ def test_an_engine_may_open_its_own_cards_and_no_others(roots: dict[str, Path]) 
     root = roots["2x3090-nvlink"]
     plan = HostPlan.model_validate_json((root / "etc/qwen/plan.json").read_text())
     for engine in plan.engines:
-        allowed = re.findall(r"DeviceAllow=/run/qwen/cards/(\S+) rw", whole_unit(root, engine.name))
+        allowed = re.findall(r"DeviceAllow=/dev/qwen/(\S+) rw", whole_unit(root, engine.name))
         assert allowed == list(engine.gpus)
     assert "DevicePolicy=closed" in whole_unit(root, plan.engines[0].name)
 
