@@ -53,6 +53,8 @@ class Decision:
 def decide(state: DriverState, wishes: DriverWishes) -> Decision:
     """What is due on a host in `state`."""
     if state.wsl:
+        if words.kernel_numbers(state.running) < words.OLDEST_WSL_KERNEL:
+            return _refuse(words.wsl_kernel_too_old(state.running))
         return _leave(*words.wsl(state))
     if not state.cards:
         return _leave("no NVIDIA card on the PCI bus")

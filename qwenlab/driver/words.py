@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from qwenlab.driver.packages import belongs
 from qwenlab.driver.state import DriverState
 from qwenlab.driver.tables import DISTRIBUTIONS, Distribution
@@ -42,6 +44,23 @@ def wsl(state: DriverState) -> tuple[str, ...]:
         note,
         f"driver packages hide the Windows driver's libraries (/usr/lib/wsl/lib); remove them: "
         f"apt-get purge {' '.join(shadowing)} && ldconfig",
+    )
+
+
+OLDEST_WSL_KERNEL = (5, 10, 43)  # GPU paravirtualisation (vllm-project/vllm 6184)
+
+
+def kernel_numbers(release: str) -> tuple[int, ...]:
+    """The three numbers of a kernel release; one that is not readable counts as new."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", release)
+    return tuple(int(part) for part in found.groups()) if found else (999,)
+
+
+def wsl_kernel_too_old(release: str) -> str:
+    """B26: no card reaches the guest."""
+    oldest = ".".join(map(str, OLDEST_WSL_KERNEL))
+    return (
+        f"wsl_kernel_too_old: kernel {release} has no GPU support, {oldest} or newer has: run `wsl --update` in Windows"
     )
 
 

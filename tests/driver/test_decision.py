@@ -190,6 +190,13 @@ def test_b25_wsl_gets_no_driver_and_shadowing_packages_are_named() -> None:
     assert decide(bare(wsl=True), wishes()).reasons == (decision.reasons[0],)
 
 
+def test_b26_a_wsl_kernel_without_gpu_support_is_refused() -> None:
+    decision = decide(bare(wsl=True, running="5.10.16.3-microsoft-standard-WSL2"), wishes())
+    assert decision.verdict is Verdict.REFUSE
+    assert "5.10.43" in decision.reasons[0]
+    assert decide(bare(wsl=True, running="6.6.87.2-microsoft-standard-WSL2"), wishes()).verdict is Verdict.LEAVE
+
+
 def test_ubuntus_packages_and_nvidias_are_not_mixed() -> None:
     there = {"nvidia-headless-580-server": Package("580.178.04-0ubuntu1", "ii")}
     decision = decide(bare(os="ubuntu", release="24.04", packages=there), wishes())

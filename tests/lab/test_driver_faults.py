@@ -15,10 +15,10 @@ from tests.sim import inventory
 
 pytestmark = pytest.mark.lab
 
-PURGE = """
+PURGE = r"""
 apt-mark showhold | xargs -r apt-mark unhold
-dpkg --remove --force-all nvidia-kernel-open-dkms nvidia-kernel-dkms 2>/dev/null
-DEBIAN_FRONTEND=noninteractive apt-get -qq -y purge 'nvidia-*' libnvidia-ml1 libcuda1 'cuda-*'
+dpkg-query -W -f '${Package}\n' '*nvidia*' 'libcuda*' 'cuda-*' 'libcurand*' 'libcublas*' nvlsm 2>/dev/null |
+    xargs -r dpkg --purge --force-all
 rm -rf /etc/apt/sources.list.d/*nvidia* /etc/apt/keyrings/qwenlab* /etc/apt/apt.conf.d/52qwenlab-nvidia
 rm -rf /etc/qwen/driver-reboot /etc/modprobe.d/qwenlab-* /var/lib/dkms/nvidia /etc/apt/preferences.d/*nvidia*
 apt-get clean
