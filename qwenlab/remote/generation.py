@@ -4,7 +4,8 @@
 A generation is the release that `current` points to and every file that the engines are started with; secrets and
 checkpoints stay where they are. `save` keeps the present one (called when every engine answers, and after
 verification where that is on) and the one before it. `restore` brings the last good one back and starts it; with
---on-request, when the last good one is what is there now, the one before. `state` prints `saved` when the present one is the last good.
+--on-request, when the last good one is what is there now, the one before. `state` prints `saved` when the present one
+is the last good one.
 Exit codes: 0 done and serving, 1 not (the last lines say why). Standard library only.
 """
 
