@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 from pyinfra.context import host
-from pyinfra.facts.server import User
 from pyinfra.operations import server
 
+from qwenlab.facts.host_base import UserId
 from qwenlab.operations import host as base
 from qwenlab.operations import paths
 from qwenlab.operations.paths import Directory
@@ -24,7 +24,7 @@ PACKAGES = {
 
 def become_root() -> None:
     """Use sudo where pyinfra logs in as another user than root, unless the inventory says `_sudo`."""
-    if "_sudo" not in host.data.dict() and host.get_fact(User) != "root":
+    if "_sudo" not in host.data.dict() and host.get_fact(UserId) != 0:
         host.data._sudo = True
 
 

@@ -36,6 +36,25 @@ true
 """
 
 
+class UserId(FactBase[int]):
+    """The numeric id that commands run under. `$USER` is empty in cron, containers and on `@local`."""
+
+    def command(self) -> str:
+        """`id -u`."""
+        return "id -u"
+
+    def process(self, output: list[str]) -> int:
+        """The number that `id` printed.
+
+        Raises:
+            FactProcessError: it printed none.
+        """
+        try:
+            return int(output[0])
+        except (IndexError, ValueError):
+            raise FactProcessError(f"id -u printed no number: {output!r}") from None
+
+
 @dataclass(frozen=True)
 class Room:
     """Disk below one path.

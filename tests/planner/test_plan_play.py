@@ -27,7 +27,7 @@ def inventory(tmp_path: Path) -> Path:
     path = tmp_path / "inventory.py"
     lines = [
         f'    ("@fake/{name}", {{"fake_delay": 0, "fake_delay_jitter": 0, "fake_responses": '
-        f'{{"echo $USER": "root", "": {answer!r}}}}}),\n'
+        f'{{"id -u": "0", "": {answer!r}}}}}),\n'
         for name, answer in answers.items()
     ]
     path.write_text("hosts = [\n" + "".join(lines) + "]\n")
