@@ -1,0 +1,65 @@
+"""Commands of the way back and of verification, and what is read from the host for them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyinfra.api.exceptions import FactProcessError
+
+from qwenlab.facts.generation import GenerationSaved
+from qwenlab.facts.host_status import HostStatus
+from qwenlab.facts.verification import VerifyResults
+from qwenlab.operations import generation, service
+from qwenlab.settings import load
+from tests.operations.fake import commands
+
+CPU = {"qwen_engine": "cpu", "qwen_cpu_checkpoint": "lab/tiny", "qwen_cpu_revision": "0123456789" * 4}
+DOWN = ["umbrella=inactive enabled no", "engine=cpu failed no f f"]
+
+
+@pytest.mark.parametrize(
+    ("said", "lines"),
+    [("saved", []), ("differs", ["python3 /usr/local/lib/qwen/generation.py save"])],
+)
+def test_what_serves_is_kept_once(said: str, lines: list[str]) -> None:
+    assert [line for line, _ in commands(generation.remember, {"generation.py state": said})] == lines
+
+
+@pytest.mark.parametrize(("wanted", "count"), [(True, 2), (False, 0)])
+def test_a_failed_start_goes_back_in_the_same_command_unless_told_not_to(wanted: bool, count: int) -> None:
+    settings = load({**CPU, "qwen_auto_rollback": wanted})
+    lines = [line for line, _ in commands(service.serve, {"fingerprint now": DOWN}, settings=settings)]
+    assert sum("python3 /usr/local/lib/qwen/generation.py restore; exit 1" in line for line in lines) == count
+    assert all("exit 1" in line for line in lines if "restart" in line)
+
+
+def test_a_host_without_the_program_has_saved_nothing() -> None:
+    assert GenerationSaved().process([]) is False
+    assert GenerationSaved().process(["saved"]) is True
+
+
+def test_a_verification_is_read_and_told() -> None:
+    row = {"name": "fact", "ok": False, "detail": "no Paris"}
+    result = {
+        "engine": "one",
+        "at": "now",
+        "release": "r",
+        "ok": False,
+        "checks": [row],
+        "rates": {"decode_tok_s": 5.0},
+    }
+    (read,) = VerifyResults().process([json.dumps({**result, "predicted": {"decode_tok_s": 10.0}})])
+    assert read.lines()[1:] == ["  fact        FAILED   no Paris", "  decode_tok_s        5.0 (plan: 10)"]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"unknown": 1}'])
+def test_a_damaged_result_fails_its_host_alone(line: str) -> None:
+    with pytest.raises(FactProcessError, match="could not be read"):
+        VerifyResults().process([line])
+
+
+@pytest.mark.parametrize("line", ["{", "[]"])
+def test_a_damaged_status_fails_its_host_alone(line: str) -> None:
+    with pytest.raises(FactProcessError, match="could not be read"):
+        HostStatus().process([line])
