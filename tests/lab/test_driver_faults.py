@@ -16,12 +16,14 @@ from tests.sim import inventory
 pytestmark = pytest.mark.lab
 
 PURGE = r"""
+systemctl stop holder 2>/dev/null
 apt-mark showhold | xargs -r apt-mark unhold
 dpkg-query -W -f '${Package}\n' '*nvidia*' 'libcuda*' 'cuda-*' 'libcurand*' 'libcublas*' nvlsm 2>/dev/null |
     xargs -r dpkg --purge --force-all
 rm -rf /etc/apt/sources.list.d/*nvidia* /etc/apt/keyrings/qwenlab* /etc/apt/apt.conf.d/52qwenlab-nvidia
 rm -rf /etc/qwen/driver-reboot /etc/modprobe.d/qwenlab-* /var/lib/dkms/nvidia /etc/apt/preferences.d/*nvidia*
 apt-get clean
+ldconfig
 """
 HOLD_LOCK = """
 import fcntl, sys, time
@@ -44,8 +46,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
 def bare(shared: Rack) -> Rack:
     """The host with a card that nothing holds, and no driver."""
     shared.repository.set_faults()
-    shared.say(PURGE)
+    shared.host.ssh_run(PURGE)
     shared.stage.gpus.install(inventory.load("1x3090"), driver=None, nouveau=False)
+    assert shared.say("ls -d /sys/module/nvidia").startswith("ls: cannot access")
     return shared
 
 
