@@ -24,7 +24,9 @@ pytestmark = pytest.mark.engine
 VERSION = "0.33.0"
 PROMPT = (5, 6, 7, 8, 9, 10)
 TOKENS = 24
-ROUNDING = 0.5  # nats: tokens as near as this may change places, for the two engines run other kernels
+# nats: tokens as near as this may change places. Logits reach 15 in bfloat16, the packed head runs another kernel, and
+# other drafts are accepted, so the recurrent layers sum in another order; wrong codes would be off by far more.
+ROUNDING = 1.5
 
 UNPACK = """
 import json, sys, torch
