@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any
 
-from gevent.lock import BoundedSemaphore
 from pyinfra import logger
 from pyinfra.api.arguments import ConnectorArguments
 from pyinfra.api.command import FunctionCommand, StringCommand
@@ -23,6 +23,7 @@ from pyinfra.context import host as current_host
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 15.0
 
+# pyinfra's command patches threading, so waiting here lets the other hosts go on
 _slots: dict[int, BoundedSemaphore] = {}
 _lost: list[str] = []  # hosts of this run that did not come back
 
