@@ -12,7 +12,7 @@ from qwenlab.facts.host_fact import GpuHost
 from qwenlab.facts.planned_inventory import PlannedInventory, without_own_use
 from qwenlab.host_inventory import Driver, HostInventory, ParseState
 from qwenlab.planner import plan
-from qwenlab.planner.plan import Checkpoint, HostPlan
+from qwenlab.planner.plan import Checkpoint, HostPlan, Refusal, Workload
 from qwenlab.settings import Settings
 
 COMMIT_DIGITS = 40
@@ -20,7 +20,24 @@ COMMIT_DIGITS = 40
 
 def host_plan(settings: Settings) -> HostPlan:
     """What the current host shall serve."""
-    return pinned(plan(host_inventory(settings), settings), settings)
+    return pinned(safe_plan(host_inventory(settings), settings), settings)
+
+
+def safe_plan(inventory: HostInventory, settings: Settings) -> HostPlan:
+    """The plan; a planner that fails on one host's cards and settings refuses that host, and never stops the others."""
+    try:
+        return plan(inventory, settings)
+    except Exception as error:
+        text = (
+            f"the planner failed on this host's cards and settings ({type(error).__name__}: {error}); loosen the "
+            "qwen_* overrides, and report it with the output of `python -m qwenlab probe --json`"
+        )
+        return HostPlan(
+            status="refused",
+            workload=Workload(settings.workload),
+            vllm=settings.release.vllm,
+            refusals=(Refusal(code="planner-failed", text=text),),
+        )
 
 
 def pinned(made: HostPlan, settings: Settings) -> HostPlan:
@@ -50,14 +67,14 @@ def expected_plan(settings: Settings) -> HostPlan:
     """The plan of the host as it will be once its driver works: one that is yet to be installed, or waits for a reboot,
     is no reason against the host. Cards are then known by their PCI ids."""
     inventory = host_inventory(settings)
-    made = plan(inventory, settings)
+    made = safe_plan(inventory, settings)
     if made.status != "refused" or settings.engine == "cpu":
         return made
     if decide(host.get_fact(NvidiaDriver), settings).verdict is Verdict.LEAVE:
         return made
     cards = tuple(gpu.model_copy(update={"usable": True, "unusable_because": None}) for gpu in inventory.gpus)
     bare = {"gpus": cards, "driver": Driver(), "diagnoses": (), "parse": ParseState.OK}
-    return plan(inventory.model_copy(update=bare), settings)
+    return safe_plan(inventory.model_copy(update=bare), settings)
 
 
 def host_inventory(settings: Settings) -> HostInventory:

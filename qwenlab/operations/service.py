@@ -18,9 +18,8 @@ from qwenlab.facts.engine_units import EngineUnits
 from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.planned_inventory import INVENTORY
 from qwenlab.operations.paths import put, write
-from qwenlab.operations.planning import host_inventory, host_plan
+from qwenlab.operations.planning import host_inventory, host_plan, safe_plan
 from qwenlab.operations.refusal import refusal
-from qwenlab.planner import plan as make_plan
 from qwenlab.render import API_KEY, ENGINES, JOURNAL_CONF, LIBRARY, PLAN, RemoteFile, drop_in, render, units_of
 from qwenlab.settings import Settings
 
@@ -35,7 +34,7 @@ def configure(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         settings: the host's settings.
     """
     inventory = host_inventory(settings)
-    plan = make_plan(inventory, settings)
+    plan = safe_plan(inventory, settings)
     if plan.status == "refused":
         yield refusal(one.text for one in plan.refusals)
         return

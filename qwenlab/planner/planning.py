@@ -7,11 +7,13 @@ from dataclasses import replace
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.alternatives import card_names, form, idle_text, recipe_text, rejected, speed_text
 from qwenlab.planner.cards import LeftOut, cards_of
+from qwenlab.planner.checks import impossible, notes, ports_refusal
 from qwenlab.planner.choose import Choice, Chosen, Parallel, Search, choose
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.demand import demand_of
 from qwenlab.planner.memory import budget
-from qwenlab.planner.plan import EnginePlan, Evidence, HostPlan, IdleCard, Predicted, Reason, Workload
+from qwenlab.planner.memory.errors import MemoryModelError
+from qwenlab.planner.plan import EnginePlan, Evidence, HostPlan, IdleCard, Predicted, Reason, Refusal, Workload
 from qwenlab.planner.recipes import knobs_of
 from qwenlab.planner.refusals import refusals_of
 from qwenlab.planner.render import render_engine
@@ -36,20 +38,47 @@ def plan(inventory: HostInventory, settings: Settings) -> HostPlan:
     if settings.engine == "cpu":
         return plan_cpu(inventory, settings)
     cards, left = cards_of(inventory, settings.cards)
+    refusals = impossible(inventory, settings, cards)
+    if not refusals:
+        try:
+            return _plan_cuda(inventory, settings, cards, left)
+        except MemoryModelError as error:
+            refusals = (Refusal(code="override-impossible", text=f"the settings describe no engine: {error}"),)
+    return _refused(inventory, settings, left, refusals)
+
+
+def _plan_cuda(
+    inventory: HostInventory, settings: Settings, cards: tuple[Card, ...], left: tuple[LeftOut, ...]
+) -> HostPlan:
     choice = choose(search_of(inventory, settings, cards))
-    workload, version = Workload(settings.workload), settings.release.vllm
     if not choice.engines:
-        refusals = refusals_of(inventory, settings, cards, left, choice, without_overrides(inventory, settings, cards))
-        return HostPlan(status="refused", workload=workload, vllm=version, idle=_left_out(left), refusals=refusals)
+        free = without_overrides(inventory, settings, cards)
+        return _refused(inventory, settings, left, refusals_of(inventory, settings, cards, left, choice, free))
+    if (beyond := ports_refusal(settings, len(choice.engines))) is not None:
+        return _refused(inventory, settings, left, (beyond,))
     engines = tuple(_engine(choice, index, inventory, settings) for index in range(len(choice.engines)))
     idle = tuple(IdleCard(gpu=card.uuid, why=idle_text(choice, card)) for card in choice.idle)
     return HostPlan(
         status="planned",
-        workload=workload,
-        vllm=version,
+        workload=Workload(settings.workload),
+        vllm=settings.release.vllm,
         engines=engines,
         idle=(*idle, *_left_out(left)),
         warnings=_warnings(engines, choice, inventory, settings, cards),
+    )
+
+
+def _refused(
+    inventory: HostInventory, settings: Settings, left: tuple[LeftOut, ...], refusals: tuple[Refusal, ...]
+) -> HostPlan:
+    told = {refusal.text for refusal in refusals}
+    return HostPlan(
+        status="refused",
+        workload=Workload(settings.workload),
+        vllm=settings.release.vllm,
+        idle=_left_out(left),
+        refusals=refusals,
+        warnings=tuple(note for note in dict.fromkeys(notes(inventory, ())) if note not in told),
     )
 
 
@@ -120,8 +149,8 @@ def _warnings(
     settings: Settings,
     cards: tuple[Card, ...],
 ) -> tuple[str, ...]:
-    """Engines' own warnings, each once, and what the user's overrides cost."""
-    found = [warning for engine in engines for warning in engine.warnings]
+    """What the host's inventory says, engines' own warnings, each once, and what the user's overrides cost."""
+    found = [*notes(inventory, cards), *(warning for engine in engines for warning in engine.warnings)]
     free = without_overrides(inventory, settings, cards)
     if free is not None and free.engines:
         names = ", ".join(f"qwen_{name}" for name in _fixed(settings))

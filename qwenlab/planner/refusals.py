@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.cards import LeftOut
+from qwenlab.planner.checks import host_errors, unreadable
 from qwenlab.planner.choose import Choice, Parallel, Search, choose
 from qwenlab.planner.demand import demand_of
 from qwenlab.planner.layouts import TENSOR_SIZES
@@ -28,7 +29,9 @@ def refusals_of(
 ) -> tuple[Refusal, ...]:
     """The reasons, most telling first. `free` is the choice without the user's overrides, when there are any."""
     if not inventory.gpus:
-        return (Refusal(code="no-gpu", text="no NVIDIA card was found on this host"),)
+        unread = unreadable(inventory)
+        text = "no NVIDIA card was found on this host" + (f"; {unread}" if unread else "")
+        return host_errors(inventory) or (Refusal(code="no-gpu", text=text),)
     if not cards:
         listed = "; ".join(f"card {one.uuid}: {one.why}" for one in left)
         codes = {one.code for one in left}

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from qwenlab.facts.recording import load
+from qwenlab.host_inventory import HostInventory
+from qwenlab.operations import planning
+from qwenlab.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests" / "data" / "recorded" / "h200x2-nvswitch"
@@ -54,3 +57,23 @@ def test_each_host_is_explained_and_an_unfit_one_fails_alone(inventory: Path, tm
     assert re.search(r"@fake/bare\] +refused: no-gpu", plain)
     assert not re.search(r"@fake/served\] +refused:", plain)
     assert done.returncode == 1
+
+
+def test_a_planner_that_fails_refuses_its_host_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("no bandwidth")
+
+    monkeypatch.setattr(planning, "plan", fail)
+    (refusal,) = planning.safe_plan(HostInventory(), Settings()).refusals
+    assert refusal.code == "planner-failed"
+    assert "ZeroDivisionError: no bandwidth" in refusal.text
+
+
+def test_an_impossible_split_refuses_and_nothing_is_raised(inventory: Path, tmp_path: Path) -> None:
+    data = inventory.read_text().replace('{"fake_delay": 0,', '{"qwen_layer_split": [1, 2], "fake_delay": 0,', 1)
+    inventory.write_text(data)
+    done = run(inventory, tmp_path)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
+    assert re.search(r"@fake/served\] +refused: override-impossible: qwen_layer_split", plain), plain
+    assert re.search(r"@fake/bare\] +refused: no-gpu", plain)
+    assert "Traceback" not in plain

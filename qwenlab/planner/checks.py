@@ -1,0 +1,177 @@
+"""What can be told before any search: settings that this host cannot meet, and what its inventory found beside cards.
+
+Every check names the setting, what was asked and what is there, so that nobody has to guess which override to loosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qwenlab.host_inventory import HostInventory, Severity, Source
+from qwenlab.planner.cards import WSL2_SHARE_GIB
+from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
+from qwenlab.planner.layouts import LEAST_LAYERS
+from qwenlab.planner.plan import Refusal
+from qwenlab.planner.recipes import RECIPES
+from qwenlab.planner.shape import Card
+from qwenlab.settings import Settings
+
+LAST_PORT = 65_535
+TAKEN_GIB = 1.0  # less than that is a driver's or a display's own
+# Warnings of the inventory that bear on the plan and read the same on every run: the plan lies in a file on the host,
+# and counters (Xids, PCIe replays) would make each deploy write it anew.
+TELLING = frozenset(
+    {
+        "bar1_full",
+        "kernel_too_old",
+        "source_damaged",
+        "source_unreadable",
+        "sources_disagree",
+        "topology_damaged",
+        "unequal_power_limits",
+        "wsl_linux_driver_installed",
+    }
+)
+DRIVER_SOURCES = frozenset({Source.NVML, Source.NVIDIA_SMI, Source.GIVEN})
+NO_DRIVER = (
+    "no driver yet: links, peer access and memory in use are not known; the plan is made anew once the driver answers"
+)
+
+
+def impossible(inventory: HostInventory, settings: Settings, cards: tuple[Card, ...]) -> tuple[Refusal, ...]:
+    """The settings that no plan for these cards can meet, each in words; empty when a search is worth it."""
+    missing = tuple(_missing_cards(inventory, settings))
+    if missing:
+        return (Refusal(code="not-selected", text="; ".join(missing)),)
+    if not cards:
+        return ()
+    texts = (*_unknown_names(settings), *_layer_split(settings), *_too_few_cards(settings, len(cards)))
+    return tuple(Refusal(code="override-impossible", text=text) for text in texts)
+
+
+def ports_refusal(settings: Settings, engines: int) -> Refusal | None:
+    """Why the engines' ports, counted from qwen_port, do not exist; None when they do."""
+    last = settings.port + engines - 1
+    if last <= LAST_PORT:
+        return None
+    text = (
+        f"qwen_port = {settings.port}: {engines} engines take the ports {settings.port} to {last}, and ports end at "
+        f"{LAST_PORT}; choose {LAST_PORT - engines + 1} or less"
+    )
+    return Refusal(code="port-out-of-range", text=text)
+
+
+def host_errors(inventory: HostInventory) -> tuple[Refusal, ...]:
+    """What keeps the whole host from serving, by the inventory's own diagnosis."""
+    return tuple(
+        Refusal(code=one.code.replace("_", "-"), text=one.text)
+        for one in inventory.diagnoses
+        if one.severity is Severity.ERROR and one.gpu is None
+    )
+
+
+def unreadable(inventory: HostInventory) -> str:
+    """What could not be read of a host on which no card was found; empty when everything could."""
+    return "; ".join(one.text for one in inventory.diagnoses if one.code in TELLING)
+
+
+def notes(inventory: HostInventory, cards: tuple[Card, ...]) -> tuple[str, ...]:
+    """What the owner should know about the host beside its plan."""
+    found = [
+        one.text
+        for one in inventory.diagnoses
+        if one.severity is Severity.ERROR or (one.severity is Severity.WARNING and one.code in TELLING)
+    ]
+    share = WSL2_SHARE_GIB if inventory.wsl2 else 0.0
+    for card in cards:
+        taken = card.in_use_gib - share
+        if taken >= TAKEN_GIB:
+            found.append(
+                f"{card.name} ({card.uuid}): {taken:.1f} GiB are held by other programs, and the plan leaves them that"
+            )
+    if driverless(inventory):
+        found.append(NO_DRIVER)
+    return tuple(found)
+
+
+def driverless(inventory: HostInventory) -> bool:
+    """Whether the cards are known from the PCI bus alone."""
+    known = [gpu for gpu in inventory.gpus if gpu.usable]
+    return (
+        bool(known)
+        and inventory.driver.loaded is None
+        and not any(DRIVER_SOURCES & set(gpu.provenance.values()) for gpu in known)
+    )
+
+
+def checkpoint_names() -> tuple[str, ...]:
+    """What qwen_checkpoint takes beside repositories: the catalogue's keys and weight formats."""
+    return tuple(dict.fromkeys(word for spec in checkpoints().values() for word in (spec.key, spec.format)))
+
+
+def kv_dtype_names() -> tuple[str, ...]:
+    """What qwen_kv_cache_dtype takes: the data types that a recipe serves."""
+    return tuple(sorted({recipe.kv_dtype for recipe in RECIPES}))
+
+
+def _named(settings: Settings) -> list[CheckpointSpec]:
+    word = settings.checkpoint
+    if word is None:
+        return [spec for spec in checkpoints().values() if spec.model == DEFAULT_MODEL]
+    return [spec for spec in checkpoints().values() if word in (spec.key, spec.format, spec.repo)]
+
+
+def _missing_cards(inventory: HostInventory, settings: Settings) -> Iterator[str]:
+    """Entries of qwen_cards that name nothing on a host that has cards."""
+    if not inventory.gpus or settings.cards is None:
+        return
+    known = {word for gpu in inventory.gpus for word in (gpu.uuid, gpu.pci_bus_id, str(gpu.index)) if word}
+    there = ", ".join(f"{gpu.index} ({gpu.uuid or gpu.pci_bus_id})" for gpu in inventory.gpus)
+    for word in settings.cards:
+        if word not in known:
+            yield f"qwen_cards: no card {word}; there is {there}"
+
+
+def _unknown_names(settings: Settings) -> Iterator[str]:
+    if not _named(settings):
+        yield (
+            f"qwen_checkpoint = {settings.checkpoint!r} is in no catalogue; there is {', '.join(checkpoint_names())}, "
+            "or a repository of docs/checkpoints.md"
+        )
+    if settings.kv_cache_dtype is not None and settings.kv_cache_dtype not in kv_dtype_names():
+        yield f"qwen_kv_cache_dtype = {settings.kv_cache_dtype!r}: there is {', '.join(kv_dtype_names())}"
+
+
+def _layer_split(settings: Settings) -> Iterator[str]:
+    split = settings.layer_split
+    if split is None:
+        return
+    for count in sorted({spec.geometry.layers for spec in _named(settings)}):
+        if sum(split) != count:
+            yield (
+                f"qwen_layer_split = {split} adds up to {sum(split)}: the parts must add up to {count}, at least 1 "
+                "each, and there must be as many of them as pipeline stages"
+            )
+        elif min(split) < LEAST_LAYERS:
+            yield (
+                f"qwen_layer_split = {split}: a stage of fewer than {LEAST_LAYERS} layers may hold no full-attention "
+                "layer, and the engine then does not start"
+            )
+
+
+def _too_few_cards(settings: Settings, have: int) -> Iterator[str]:
+    """More cards asked for than there are; one text for all parallel sizes together."""
+    stages = settings.pipeline_parallel or (len(settings.layer_split) if settings.layer_split else None)
+    by_split = settings.pipeline_parallel is None
+    sizes = {
+        "qwen_tensor_parallel": settings.tensor_parallel,
+        "qwen_layer_split (stages)" if by_split else "qwen_pipeline_parallel": stages,
+        "qwen_data_parallel": settings.data_parallel,
+    }
+    needed = 1
+    for size in sizes.values():
+        needed *= size or 1
+    if needed > have:
+        asked = ", ".join(f"{name} = {size}" for name, size in sizes.items() if size is not None and size > 1)
+        cards = "1 card" if have == 1 else f"{have} cards"
+        yield f"{cards}, {needed} needed: {asked}"

@@ -1,0 +1,88 @@
+"""What is told without a search: settings that a host cannot meet, and what its inventory found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qwenlab.host_inventory import Driver, Source
+from qwenlab.planner import plan
+from qwenlab.planner.checks import NO_DRIVER
+from qwenlab.settings import load
+from tests.facts.hosts import corpus
+from tests.planner.test_choice import INVENTORIES, only, planned
+
+WRONG_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
+    # machine, settings, code, words
+    ("2x3090-pcie", {"layer_split": [1, 2]}, "override-impossible", ["[1, 2] adds up to 3", "must add up to 64"]),
+    ("2x3090-pcie", {"layer_split": [32, 33]}, "override-impossible", ["adds up to 65", "as many of them as pipeline"]),
+    ("2x3090-pcie", {"layer_split": [60, 3], "pipeline_parallel": 2}, "override-impossible", ["adds up to 63"]),
+    ("2x3090-pcie", {"layer_split": [61, 3]}, "override-impossible", ["fewer than 4 layers", "does not start"]),
+    ("2x3090-pcie", {"layer_split": [20, 20, 24]}, "override-impossible", ["2 cards, 3 needed", "qwen_layer_split"]),
+    ("3x3090", {"port": 65_535}, "port-out-of-range", ["65535 to 65536", "65534 or less"]),
+    ("2x3090-pcie", {"data_parallel": 5}, "override-impossible", ["2 cards, 5 needed: qwen_data_parallel = 5"]),
+    ("2x3090-pcie", {"tensor_parallel": 8}, "override-impossible", ["2 cards, 8 needed: qwen_tensor_parallel = 8"]),
+    ("2x3090-pcie", {"tensor_parallel": 2, "pipeline_parallel": 2}, "override-impossible", ["4 needed", "pipeline_"]),
+    ("1x3090", {"checkpoint": "foo"}, "override-impossible", ["qwen_checkpoint = 'foo'", "int4-autoround", "fp8"]),
+    ("1x3090", {"kv_cache_dtype": "foo"}, "override-impossible", ["qwen_kv_cache_dtype = 'foo'", "bfloat16, fp8"]),
+    ("3x3090", {"cards": ["0", "zz"]}, "not-selected", ["qwen_cards: no card zz", "there is 0 (GPU-"]),
+]
+
+
+@pytest.mark.parametrize(("machine", "settings", "code", "words"), WRONG_SETTINGS)
+def test_settings_that_a_host_cannot_meet_are_named(
+    machine: str, settings: dict[str, Any], code: str, words: list[str]
+) -> None:
+    host = planned(machine, **settings)
+    assert host.status == "refused"
+    (refusal,) = host.refusals
+    assert refusal.code == code
+    assert all(word in refusal.text for word in words), refusal.text
+
+
+def test_the_last_port_is_a_port() -> None:
+    assert planned("3x3090", port=65_534).status == "planned"
+
+
+def test_a_split_that_adds_up_is_taken() -> None:
+    assert only(planned("2x3090-pcie", layer_split=[30, 34])).partition == (30, 34)
+
+
+DIAGNOSED: list[tuple[str, str, str]] = [
+    # corpus file, code, word
+    ("65", "driver-library-mismatch", "Reboot; do not reinstall"),
+    ("67", "module-not-loaded", "kernel module is not loaded"),
+    ("22", "no-gpu", "topo could not be read"),
+]
+
+
+@pytest.mark.parametrize(("number", "code", "word"), DIAGNOSED)
+def test_a_refusal_is_the_inventorys_own_diagnosis(number: str, code: str, word: str) -> None:
+    (refusal,) = plan(corpus(number), load({})).refusals
+    assert refusal.code == code
+    assert word in refusal.text
+
+
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [
+        ("64", "reboot, then test the card alone"),
+        ("64", "GiB are held by other programs"),
+        ("77", "Kernel 4.4.169"),
+        ("82", "fabric manager is not running"),
+    ],
+)
+def test_what_the_inventory_found_goes_with_the_plan(number: str, word: str) -> None:
+    assert any(word in warning for warning in plan(corpus(number), load({})).warnings)
+
+
+def test_a_host_whose_driver_is_yet_to_come_is_planned_with_a_note() -> None:
+    inventory = INVENTORIES["2x3090-pcie"]
+    bare = tuple(
+        gpu.model_copy(update={"uuid": None, "memory_used_mib": None, "provenance": {"name": Source.DEVICE_TABLE}})
+        for gpu in inventory.gpus
+    )
+    bus_only = inventory.model_copy(update={"gpus": bare, "pairs": (), "driver": Driver()})
+    assert NO_DRIVER in plan(bus_only, load({})).warnings
+    assert NO_DRIVER not in plan(inventory, load({})).warnings
