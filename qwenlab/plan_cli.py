@@ -1,25 +1,24 @@
 """`python -m qwenlab plan`: the plan for an inventory, as JSON, as text or as a page. Needs neither pyinfra nor GPUs.
 
-Exit codes: 0 planned, 2 refused (the reasons are in the output), 64 wrong call, 66 inventory cannot be read.
+Exit codes: 0 planned, 2 refused (the reasons are in the output), 64 wrong call, 66 inventory cannot be read,
+73 cannot write.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
-from typing import Any, NoReturn
 
-import yaml
-from pydantic import ValidationError
 from rich.console import Console
 
-from qwenlab.host_inventory import HostInventory
+from qwenlab.inventory_source import KINDS, UnreadableError, read_inventory
+from qwenlab.output import write_text
 from qwenlab.planner import plan
 from qwenlab.planner.explain import explain
 from qwenlab.planner.html import page
 from qwenlab.planner.plan import Workload
 from qwenlab.settings import Settings, SettingsError, load
+from qwenlab.settings.pairs import from_pairs
 
 PLANNED, REFUSED, WRONG_CALL, NO_INPUT = 0, 2, 64, 66
 
@@ -28,9 +27,9 @@ def main(argv: list[str]) -> int:
     """Run the command."""
     options = _parser().parse_args(argv)
     try:
-        inventory = _inventory(options.source)
-    except (OSError, ValueError) as error:
-        print(f"qwenlab plan: {options.source}: {_first_line(error)}", file=sys.stderr)
+        inventory = read_inventory(options.source)
+    except UnreadableError as error:
+        print(f"qwenlab plan: {error}", file=sys.stderr)
         return NO_INPUT
     try:
         settings = _settings(options)
@@ -38,25 +37,17 @@ def main(argv: list[str]) -> int:
         print(f"qwenlab plan: {error}", file=sys.stderr)
         return WRONG_CALL
     made = plan(inventory, settings)
-    if options.html:
-        Path(options.html).write_text(page(made, inventory), encoding="utf-8")
+    if options.html is not None:
+        write_text(options.html, page(made, inventory))
     if options.json:
         print(made.model_dump_json(by_alias=True, indent=2))
-    elif options.explain or not options.html:
+    elif options.explain or options.html is None:
         explain(made, inventory, Console())
     return PLANNED if made.status == "planned" else REFUSED
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse leaves with 2, which here means refused."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(WRONG_CALL, f"{self.prog}: {message}\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = argparse.ArgumentParser(
         prog="qwenlab plan",
         description="What would run on a host with these cards, and why.",
         epilog="exit code: 0 planned, 2 refused, 64 wrong call, 66 inventory cannot be read",
@@ -66,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="source",
         required=True,
         metavar="FILE",
-        help="inventory as `qwenlab probe --json` writes it; - is stdin",
+        help=KINDS,
     )
     parser.add_argument("--workload", choices=[workload.value for workload in Workload], help="what to be good at")
     parser.add_argument("--context", type=int, metavar="N", help="tokens that one request must be able to hold")
@@ -87,27 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _inventory(source: str) -> HostInventory:
-    text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
-    return HostInventory.model_validate_json(text)
-
-
 def _settings(options: argparse.Namespace) -> Settings:
-    data: dict[str, Any] = {}
-    for pair in options.set:
-        key, _, value = pair.partition("=")
-        data[key if key.startswith("qwen_") else f"qwen_{key}"] = yaml.safe_load(value)
+    data = from_pairs(options.set)
     for name in ("workload", "context", "concurrency", "vllm"):
         if getattr(options, name) is not None:
             data[f"qwen_{name}"] = getattr(options, name)
     if options.vision:
         data["qwen_vision"] = True
     return load(data)
-
-
-def _first_line(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return f"not an inventory: {where}: {first['msg']} ({error.error_count()} fault(s) in all)"
-    return str(error).splitlines()[0]

@@ -10,30 +10,31 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import NoReturn
-
-import yaml
-from pydantic import ValidationError
 
 from qwenlab.host_inventory import HostInventory
+from qwenlab.inventory_source import KINDS, UnreadableError, read_inventory
+from qwenlab.output import OutputError
 from qwenlab.planner import plan
 from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_conf, programs, render
 from qwenlab.settings import Settings, SettingsError, load
+from qwenlab.settings.pairs import from_pairs
 
-REFUSED, WRONG_CALL, NO_INPUT, CANNOT_WRITE = 2, 64, 66, 73
+REFUSED, WRONG_CALL, NO_INPUT = 2, 64, 66
 
 
 def main(argv: list[str]) -> int:
     """Run the command."""
     options = _parser().parse_args(argv)
+    if not options.out:
+        print("qwenlab render: --out names no folder", file=sys.stderr)
+        return WRONG_CALL
     try:
-        text = sys.stdin.read() if options.source == "-" else Path(options.source).read_text(encoding="utf-8")
-        inventory = HostInventory.model_validate_json(text)
-    except (OSError, ValidationError) as error:
-        print(f"qwenlab render: {options.source}: {str(error).splitlines()[0]}", file=sys.stderr)
+        inventory = read_inventory(options.source)
+    except UnreadableError as error:
+        print(f"qwenlab render: {error}", file=sys.stderr)
         return NO_INPUT
     try:
-        settings = load(dict(_pair(pair) for pair in options.set))
+        settings = load(from_pairs(options.set))
         files = host_files(inventory, settings)
     except SettingsError as error:
         print(f"qwenlab render: {error}", file=sys.stderr)
@@ -44,8 +45,7 @@ def main(argv: list[str]) -> int:
     try:
         write(files, Path(options.out))
     except OSError as error:
-        print(f"qwenlab render: {error.filename or options.out}: {error.strerror}", file=sys.stderr)
-        return CANNOT_WRITE
+        raise OutputError(options.out, error) from None
     for path in sorted(files):
         print(f"{files[path].mode} {files[path].user}:{files[path].group} {path}")
     for secret in [API_KEY] * settings.has_key + [HUB_TOKEN] * (settings.hub_token is not None):
@@ -83,21 +83,8 @@ def write(files: dict[str, RemoteFile], folder: Path) -> None:
         place.chmod(int(file.mode, 8))
 
 
-def _pair(pair: str) -> tuple[str, object]:
-    key, _, value = pair.partition("=")
-    return key if key.startswith("qwen_") else f"qwen_{key}", yaml.safe_load(value)
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse leaves with 2, which here means refused."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(WRONG_CALL, f"{self.prog}: {message}\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = argparse.ArgumentParser(
         prog="qwenlab render",
         description="Write every file that a deploy would put on a host with these cards; nothing else is touched.",
         epilog="exit code: 0 written, 2 refused, 64 wrong call, 66 inventory cannot be read, 73 cannot write",
@@ -107,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="source",
         required=True,
         metavar="FILE",
-        help="inventory as `qwenlab probe --json` writes it; - is stdin",
+        help=KINDS,
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder that stands for the host's /")
     parser.add_argument(

@@ -11,6 +11,7 @@ from qwenlab.accuracy.fit import fit, held_out, loss
 from qwenlab.accuracy.page import page
 from qwenlab.accuracy.plot import plot
 from qwenlab.accuracy.reports import points
+from qwenlab.output import write_text
 from qwenlab.planner.throughput.calibration import constants
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -29,8 +30,8 @@ def main(argv: list[str]) -> int:
         for name, value in asdict(best).items():
             sys.stdout.write(f"{name}: {value}\n")
     elif options.write:
-        (DOCS / "accuracy.md").write_text(page(), encoding="utf-8")
-        (DOCS / "accuracy.svg").write_text(plot(), encoding="utf-8")
+        write_text(DOCS / "accuracy.md", page())
+        write_text(DOCS / "accuracy.svg", plot())
     else:
         sys.stdout.write(page())
     return 0

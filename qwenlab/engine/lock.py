@@ -81,6 +81,11 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m qwenlab lock", description=__doc__)
     parser.add_argument("only", nargs="*", help="part of a lock's name, e.g. cpu or 0.33.0 (default: all)")
     wanted = parser.parse_args(argv).only
+    names = [row.lock_name for row in pins().releases]
+    for word in wanted:
+        if not any(word in name for name in names):
+            print(f"qwenlab lock: no pin is called {word}; there is {', '.join(names)}", file=sys.stderr)
+            return 64
     for row in pins().releases:
         if wanted and not any(word in row.lock_name for word in wanted):
             continue

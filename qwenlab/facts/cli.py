@@ -6,25 +6,43 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qwenlab.facts.readings import ParseError
-from qwenlab.facts.recording import Recording, load, save
+from qwenlab.facts.recording import Recording, save
+from qwenlab.output import OutputError
+
+if TYPE_CHECKING:
+    from qwenlab.host_inventory import HostInventory
+
+NO_INPUT = 66
 
 
 def main(argv: list[str]) -> int:
-    """Run the command. Exit codes: 0 cards can be used, 1 none can, 2 the recording cannot be read."""
+    """Run the command. Exit codes: 0 cards can be used, 1 none can, 66 what --from names is no host."""
     arguments = _parser().parse_args(argv)
-    try:
-        recording = _recording(arguments.source)
-    except (OSError, ParseError) as error:
-        print(f"qwenlab probe: {error}", file=sys.stderr)
-        return 2
+    if arguments.source is None:
+        from qwenlab.facts.gather import gather_here
+
+        found: Recording | HostInventory = gather_here()
+    else:
+        from qwenlab.inventory_source import UnreadableError, read_source
+
+        try:
+            found = read_source(arguments.source)
+        except UnreadableError as error:
+            print(f"qwenlab probe: {error}", file=sys.stderr)
+            return NO_INPUT
     if arguments.record:
-        return _record(recording, arguments.record, scrub=arguments.scrub)
+        if not isinstance(found, Recording):
+            print(
+                f"qwenlab probe: {arguments.source} is an inventory; only a recording can be recorded", file=sys.stderr
+            )
+            return NO_INPUT
+        return _record(found, arguments.record, scrub=arguments.scrub)
     from qwenlab.facts.inventory import build_inventory
     from qwenlab.facts.summary import summarise
 
-    inventory = build_inventory(recording)
+    inventory = build_inventory(found) if isinstance(found, Recording) else found
     if arguments.json:
         document = {
             "summary": summarise(inventory),
@@ -47,9 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--from",
         dest="source",
-        type=Path,
         metavar="PATH",
-        help="read a recording instead of this machine: a directory (smi.xml, topo.txt ...) or a YAML file",
+        help="read this instead of the machine: a directory (smi.xml, topo.txt ...), a YAML file, an inventory, or -",
     )
     parser.add_argument("--json", action="store_true", help="print summary, diagnoses and the full inventory as JSON")
     parser.add_argument(
@@ -64,24 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _recording(source: Path | None) -> Recording:
-    if source is None:
-        from qwenlab.facts.gather import gather_here
-
-        return gather_here()
-    if source.is_dir():
-        return load(source)
-    from qwenlab.facts.published import load_published
-
-    return load_published(source)
-
-
 def _record(recording: Recording, directory: Path, *, scrub: bool) -> int:
     from qwenlab.facts.agreement import compare
     from qwenlab.facts.scrub import scrubbed
 
     lines, agree = compare(recording)
-    paths = save(scrubbed(recording) if scrub else recording, directory)
+    try:
+        paths = save(scrubbed(recording) if scrub else recording, directory)
+    except OSError as error:
+        raise OutputError(directory, error) from None
     print(f"{len(paths)} files in {directory}")
     print("\n".join(lines))
     return 0 if agree else 1

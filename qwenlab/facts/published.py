@@ -25,13 +25,23 @@ _GIVEN = ("gpus", "driver", "cuda", "os")
 
 
 def load_published(path: Path) -> Recording:
-    """Read one file. Raises `ParseError` when it is no YAML mapping."""
+    """Read one file. Raises `ParseError` when it is no recording."""
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return parse_published(path.read_text(encoding="utf-8"))
+    except (ParseError, UnicodeDecodeError) as error:
         raise ParseError(f"{path}: {error}") from None
+
+
+def parse_published(text: str) -> Recording:
+    """Read one file's text. Raises `ParseError` when it is no YAML mapping with any capture or a list of cards."""
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ParseError(" ".join(str(error).split())) from None
     if not isinstance(raw, dict):
-        raise ParseError(f"{path}: a mapping with topo_matrix, nvidia_smi, gpus is expected")
+        raise ParseError("a mapping with topo_matrix, nvidia_smi, gpus is expected")
+    if not any(raw.get(key) for key in (*_CAPTURES, "gpus")):
+        raise ParseError(f"it holds none of {', '.join((*_CAPTURES, 'gpus'))}")
     captures = {name: str(raw[key]) for key, name in _CAPTURES.items() if raw.get(key)}
     return Recording(captures, {}, {key: raw[key] for key in _GIVEN if raw.get(key) is not None})
 

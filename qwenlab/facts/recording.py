@@ -16,6 +16,12 @@ from qwenlab.facts.readings import ParseError
 
 # Captures with a file name of their own in a recording's directory; every other one is NAME.txt.
 _FILE_NAMES = {"smi_xml": "smi.xml", "smi_table": "smi.txt", "nvml": "nvml.json"}
+# What `gather.sh` and nvidia-smi's own forms are called; a directory with none of them is no recording.
+_KNOWN = frozenset(
+    ("smi_xml", "smi_table", "smi_list", "nvml", "topo", "p2p_read", "p2p_write", "pci", "lspci", "proc_gpus")
+    + ("kernel", "driver_version", "module_version", "modules", "modinfo", "devices", "hostname", "os_release")
+    + ("uname", "services")
+)
 _CAPTURE_NAMES = {file_name: name for name, file_name in _FILE_NAMES.items()}
 _STATUS_FILE = "status.json"
 _MARK = "@@@qwenlab "
@@ -76,7 +82,7 @@ def load(directory: Path) -> Recording:
         elif path.name in _CAPTURE_NAMES or path.suffix == ".txt":
             text = path.read_text(encoding="utf-8", errors="replace")
             captures[_CAPTURE_NAMES.get(path.name, path.stem)] = text
-    if not captures:
+    if not captures.keys() & _KNOWN:
         raise ParseError(f"{directory} holds no capture: expected smi.xml, topo.txt, pci.txt or the like")
     return Recording(captures, statuses)
 

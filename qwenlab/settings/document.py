@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from qwenlab.output import write_text
 from qwenlab.settings.fields import SettingsGroup
 from qwenlab.settings.loading import PREFIX
 from qwenlab.settings.model import GROUPS
@@ -120,7 +121,7 @@ def main(argv: list[str]) -> int:
     if options.write:
         for path, text in wanted.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            write_text(path, text)
         return 0
     if options.check:
         stale = [path for path, text in wanted.items() if _text(path) != text]

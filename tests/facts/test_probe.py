@@ -46,12 +46,12 @@ def test_exit_status_tells_whether_a_card_can_be_used(
 
 
 def test_a_recording_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", "--from", str(tmp_path)]) == 2
+    assert main(["probe", "--from", str(tmp_path)]) == 66
     assert "holds no capture" in capsys.readouterr().err
-    assert main(["probe", "--from", str(tmp_path / "absent")]) == 2
+    assert main(["probe", "--from", str(tmp_path / "absent")]) == 66
     broken = tmp_path / "x.yaml"
     broken.write_text("a: [")
-    assert main(["probe", "--from", str(broken)]) == 2
+    assert main(["probe", "--from", str(broken)]) == 66
 
 
 def test_a_recording_survives_the_disk(tmp_path: Path) -> None:

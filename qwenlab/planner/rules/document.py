@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from qwenlab.output import write_text
 from qwenlab.planner.rules import LEFT_OUT, LIMITS, TABLE, Topic
 from qwenlab.planner.rules.overrides import TRAPS
 
@@ -94,7 +95,7 @@ def main(argv: list[str]) -> int:
     action.add_argument("--check", metavar="FILE", help="exit 1 when the file differs from the table")
     options = parser.parse_args(argv)
     if options.write:
-        Path(options.write).write_text(text(), encoding="utf-8")
+        write_text(options.write, text())
     elif options.check:
         if Path(options.check).read_text(encoding="utf-8") != text():
             print(f"{options.check} is out of date: python -m qwenlab rules --write {options.check}", file=sys.stderr)

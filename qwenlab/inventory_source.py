@@ -1,0 +1,87 @@
+"""The one reader behind every `--from`: plan, render and probe take the same things.
+
+What it reads: the inventory as JSON, the document that `probe --json` prints, a published recording (YAML), a
+recorded directory, and standard input (`-`) for all but the directory.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from qwenlab.facts.inventory import build_inventory
+from qwenlab.facts.published import parse_published
+from qwenlab.facts.readings import ParseError
+from qwenlab.facts.recording import Recording, load
+from qwenlab.host_inventory import HostInventory
+
+STDIN = "-"
+KINDS = "an inventory or the whole output of `probe --json`, a recorded YAML file, a recorded directory; - is stdin"
+
+
+class UnreadableError(ValueError):
+    """The source holds no host; the text names the source and says why, in one line."""
+
+
+def read_inventory(source: str) -> HostInventory:
+    """The host that `source` describes. Raises UnreadableError."""
+    found = read_source(source)
+    return build_inventory(found) if isinstance(found, Recording) else found
+
+
+def read_source(source: str) -> HostInventory | Recording:
+    """A recording where `source` is one, else the inventory that it holds.
+
+    Args:
+        source: path of a file or a directory, or `-` for standard input.
+
+    Raises:
+        UnreadableError: it cannot be read, or is none of the forms.
+    """
+    name = "standard input" if source == STDIN else source
+    try:
+        if source == STDIN:
+            return _parsed(sys.stdin.read())
+        if not source:
+            raise ParseError("no file is named")
+        path = Path(source)
+        if path.is_dir():
+            return load(path)
+        return _parsed(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UnreadableError(f"cannot read {name}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UnreadableError(f"{name} is not an inventory or a recording: it is not UTF-8 text") from None
+    except ParseError as error:
+        words = " ".join(str(error).removeprefix(source).lstrip(": ").split())
+        raise UnreadableError(f"{name} is not an inventory or a recording: {words}") from None
+
+
+def _parsed(text: str) -> HostInventory | Recording:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return parse_published(text)
+    if not isinstance(document, dict):
+        raise ParseError("a JSON object is expected")
+    if isinstance(document.get("inventory"), dict):
+        return _inventory(document["inventory"])
+    if document.keys() & {"schema_version", "parse", "pairs", "hostname"}:
+        return _inventory(document)
+    return parse_published(text)
+
+
+def _inventory(document: dict[str, Any]) -> HostInventory:
+    if "gpus" not in document:
+        raise ParseError("the inventory names no list of cards (gpus)")
+    try:
+        return HostInventory.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        more = f", and {error.error_count() - 1} more" if error.error_count() > 1 else ""
+        raise ParseError(f"{where} - {first['msg']}{more}") from None
