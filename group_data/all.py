@@ -79,13 +79,16 @@ docs/settings.md says the same as a table.
 #   weight formats: `speed` takes the fastest, `balanced` asks 4-bit weights to be a tenth faster than 8-bit ones,
 #   `fidelity` takes 8 bits and more only
 # qwen_quality = "balanced"
-#   catalogue key or weight format to serve; none: the planner's choice
+#   catalogue key, weight format or repository to serve: `int4-autoround`, `int4-prepared`, `int4-autoround-prepared`,
+#   `int4-fast`, `w8a16`, `fp8`, `nvfp4`, `nvfp4-unsloth`, `bf16`, `qwen3.6-fp8`, `qwen3.6-bf16`; none: the planner's
+#   choice
 # qwen_checkpoint = None
 #   speculative decoding; none: the planner's choice
 # qwen_speculation = None
 #   draft tokens per step; none: the planner's choice
 # qwen_draft_tokens = None
-#   data type of the KV cache; none: the planner's choice
+#   data type of the KV cache: `bfloat16`, `fp8`, `int4_per_token_head`, `int8_per_token_head`; none: the planner's
+#   choice
 # qwen_kv_cache_dtype = None
 #   cards that share every layer; none: the planner's choice
 # qwen_tensor_parallel = None
@@ -93,7 +96,7 @@ docs/settings.md says the same as a table.
 # qwen_pipeline_parallel = None
 #   copies of an engine behind one port; none: the planner's choice
 # qwen_data_parallel = None
-#   decoder layers of each pipeline stage, first stage first; none: solved for speed
+#   decoder layers of each pipeline stage, first stage first, 64 in all; none: solved for speed
 # qwen_layer_split = None
 #   cards to plan with, by UUID, PCI bus id or nvidia-smi index; none: every usable card
 # qwen_cards = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from qwenlab.driver.tables import BRANCHES
 from qwenlab.settings.fields import SettingsGroup, setting
@@ -46,6 +47,17 @@ class DriverSettings(SettingsGroup):
     power_limit_w: float | dict[str, float] | Literal["advised"] | None = setting(
         None, "power limit of each card: a number, a dict from model name to number, or `advised`; none: not touched"
     )
+
+    @field_validator("power_limit_w")
+    @classmethod
+    def _is_a_limit(
+        cls, value: float | dict[str, float] | Literal["advised"] | None
+    ) -> float | dict[str, float] | Literal["advised"] | None:
+        watts = value.values() if isinstance(value, dict) else [value] if isinstance(value, (int, float)) else []
+        for limit in watts:
+            if not 0 < limit < math.inf:
+                raise ValueError(f"{limit:g} W is no power limit; it must be above 0")
+        return value
 
     @model_validator(mode="after")
     def _known_branch(self) -> Self:

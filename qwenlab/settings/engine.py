@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from qwenlab.engine.pins import EngineRelease, pins
-from qwenlab.settings.fields import SettingsGroup, setting
+from qwenlab.settings.fields import SettingsGroup, own_directory, setting
 
 
 class EngineSettings(SettingsGroup):
@@ -54,6 +54,11 @@ class EngineSettings(SettingsGroup):
         """Folders and pages of wheels, nearest first."""
         pages = self.release.find_links if self.find_links is None else tuple(self.find_links)
         return (*([self.wheel_directory] if self.wheel_directory else []), *(() if self.offline else pages))
+
+    @field_validator("uv_cache_directory", "wheel_directory")
+    @classmethod
+    def _own_cache_and_wheels(cls, path: str | None) -> str | None:
+        return own_directory(path)
 
     @model_validator(mode="after")
     def _pinned(self) -> Self:

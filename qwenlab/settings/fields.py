@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
+
+# Directories that belong to the system: handing them to the service user, or clearing them, would break the host.
+SYSTEM_DIRECTORIES = frozenset(
+    {
+        *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin"),
+        *("/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/sbin", "/usr/share"),
+        *("/var", "/var/cache", "/var/lib", "/var/log", "/var/tmp"),
+    }
+)
+KERNEL_TREES = frozenset({"boot", "dev", "proc", "sys"})  # nothing below these either
+
+
+def own_directory(path: str | None) -> str | None:
+    """The path, when it is one that qwenlab may own.
+
+    Raises:
+        ValueError: it is the system's, or has `..` in it.
+    """
+    if path is None:
+        return None
+    parts = PurePosixPath(path).parts
+    if ".." in parts:
+        raise ValueError(f"{path} has '..' in it; write the directory itself")
+    plain = "/" + "/".join(parts[1:])
+    if plain in SYSTEM_DIRECTORIES or (len(parts) > 1 and parts[1] in KERNEL_TREES):
+        raise ValueError(f"{path} is the system's own; choose a directory of its own, e.g. /srv/qwen")
+    return path
 
 
 class SettingsGroup(BaseModel):

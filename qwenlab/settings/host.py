@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from pydantic import field_validator
 
-from qwenlab.settings.fields import SettingsGroup, setting
+from qwenlab.settings.fields import SettingsGroup, own_directory, setting
 
 ABSOLUTE = r"^/[^\s]*[^/\s]$"
 
@@ -34,6 +34,18 @@ class HostSettings(SettingsGroup):
     max_clock_skew_s: int = setting(
         300, "how far the host's clock may be off the control machine's", unit="seconds", ge=1
     )
+
+    @field_validator("home", "release_directory", "model_directory")
+    @classmethod
+    def _own_directories(cls, path: str) -> str | None:
+        return own_directory(path)
+
+    @field_validator("user")
+    @classmethod
+    def _not_root(cls, name: str) -> str:
+        if name == "root":
+            raise ValueError("the engine does not run as root; name a user of its own, e.g. qwen")
+        return name
 
 
 class NetworkSettings(SettingsGroup):

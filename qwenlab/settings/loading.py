@@ -59,6 +59,11 @@ def load(data: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Set
         SettingsProblem(PREFIX + name, _unknown(name, known), places.get(PREFIX + name))
         for name in sorted(given.keys() - known.keys())
     ]
+    problems += [
+        SettingsProblem(key, f"no such setting; did you mean {meant}?", places.get(key))
+        for key in sorted(key for key in data if isinstance(key, str))
+        if (meant := _meant(key, known)) is not None
+    ]
     try:
         settings = Settings.model_validate({name: value for name, value in given.items() if name in known})
     except ValidationError as error:
@@ -78,6 +83,19 @@ def _places_named(text: str, places: Mapping[str, str]) -> str | None:
     """Where the keys that a contradiction names were set."""
     named = dict.fromkeys(places[key] for key in re.findall(rf"{PREFIX}\w+", text) if key in places)
     return ", ".join(named) or None
+
+
+def _meant(key: str, known: Mapping[str, Any]) -> str | None:
+    """The setting that a key without the prefix was to be: another case or dash, a misspelt prefix, or no prefix."""
+    if key.startswith(PREFIX):
+        return None
+    if key in known:
+        return PREFIX + key
+    prefix, _, name = key.lower().replace("-", "_").partition("_")
+    if not name or not get_close_matches(prefix, [PREFIX.removesuffix("_")], cutoff=0.75):
+        return None
+    near = [name] if name in known else get_close_matches(name, known, n=1, cutoff=0.75)
+    return PREFIX + near[0] if near else None
 
 
 def _unknown(name: str, known: Mapping[str, Any]) -> str:

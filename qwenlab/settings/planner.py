@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from qwenlab.settings.fields import SettingsGroup, setting
+
+# vLLM arguments that more than the engine depends on, and the settings that say them.
+SETTING_OF = {
+    "port": "qwen_port",
+    "host": "qwen_bind",
+    "model": "qwen_checkpoint",
+    "model-tag": "qwen_checkpoint",
+    "served-model-name": "qwen_served_model_names",
+}
 
 
 class PlannerSettings(SettingsGroup):
@@ -33,12 +43,21 @@ class PlannerSettings(SettingsGroup):
         "weight formats: `speed` takes the fastest, `balanced` asks 4-bit weights to be a tenth faster than 8-bit "
         "ones, `fidelity` takes 8 bits and more only",
     )
-    checkpoint: str | None = setting(None, "catalogue key or weight format to serve; none: the planner's choice")
+    checkpoint: str | None = setting(
+        None,
+        "catalogue key, weight format or repository to serve: `int4-autoround`, `int4-prepared`, "
+        "`int4-autoround-prepared`, `int4-fast`, `w8a16`, `fp8`, `nvfp4`, `nvfp4-unsloth`, `bf16`, `qwen3.6-fp8`, "
+        "`qwen3.6-bf16`; none: the planner's choice",
+    )
     speculation: Literal["mtp", "dflash", "off"] | None = setting(
         None, "speculative decoding; none: the planner's choice"
     )
     draft_tokens: int | None = setting(None, "draft tokens per step; none: the planner's choice", ge=1, le=15)
-    kv_cache_dtype: str | None = setting(None, "data type of the KV cache; none: the planner's choice")
+    kv_cache_dtype: str | None = setting(
+        None,
+        "data type of the KV cache: `bfloat16`, `fp8`, `int4_per_token_head`, `int8_per_token_head`; none: the "
+        "planner's choice",
+    )
     tensor_parallel: Literal[1, 2, 4, 8] | None = setting(
         None, "cards that share every layer; none: the planner's choice"
     )
@@ -49,7 +68,7 @@ class PlannerSettings(SettingsGroup):
         None, "copies of an engine behind one port; none: the planner's choice", ge=1, le=16
     )
     layer_split: list[int] | None = setting(
-        None, "decoder layers of each pipeline stage, first stage first; none: solved for speed"
+        None, "decoder layers of each pipeline stage, first stage first, 64 in all; none: solved for speed"
     )
     cards: list[str] | None = setting(
         None, "cards to plan with, by UUID, PCI bus id or nvidia-smi index; none: every usable card"
@@ -61,6 +80,24 @@ class PlannerSettings(SettingsGroup):
         {}, "vLLM arguments that win over the plan's, by their YAML name, e.g. `max-num-seqs: 16`"
     )
     engine_env: dict[str, str] = setting({}, "environment variables of the engines that win over the plan's")
+
+    @field_validator("engine_env")
+    @classmethod
+    def _are_variables(cls, variables: dict[str, str]) -> dict[str, str]:
+        for name, value in variables.items():
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise ValueError(f"{name!r} is no variable's name: letters, digits and _, no digit first")
+            if any(letter in value for letter in "\n\r\0"):
+                raise ValueError(f"the value of {name} has more than one line")
+        return variables
+
+    @field_validator("engine_args")
+    @classmethod
+    def _left_to_settings(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        for name in arguments:
+            if (own := SETTING_OF.get(name.removeprefix("--").replace("_", "-"))) is not None:
+                raise ValueError(f"{name} is set by {own}: the service, its checks and the clients read it from there")
+        return arguments
 
     @model_validator(mode="after")
     def _layer_split_agrees(self) -> Self:

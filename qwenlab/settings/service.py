@@ -73,6 +73,14 @@ class ServiceSettings(SettingsGroup):
         """Whether nobody beyond the host itself can reach the API."""
         return ip_address(self.bind_address).is_loopback
 
+    @field_validator("served_model_names")
+    @classmethod
+    def _are_names(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if not name or any(letter.isspace() for letter in name):
+                raise ValueError(f"{name!r} is no model name: at least one character, no spaces")
+        return names
+
     @field_validator("bind")
     @classmethod
     def _is_address(cls, value: str | None) -> str | None:
@@ -94,7 +102,7 @@ class ServiceSettings(SettingsGroup):
             )
         if not self.has_key and not ip_address(self.bind_address).is_loopback:
             raise ValueError(
-                f"qwen_bind = {self.bind!r} would answer anybody: leave qwen_generate_api_key on, set qwen_api_key_file, "
-                "or leave qwen_bind out to listen on 127.0.0.1"
+                f"qwen_bind = {self.bind!r} would answer anybody: leave qwen_generate_api_key on, set "
+                "qwen_api_key_file, or leave qwen_bind out to listen on 127.0.0.1"
             )
         return self

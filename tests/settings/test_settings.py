@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from qwenlab.planner.checks import checkpoint_names, kv_dtype_names
 from qwenlab.settings import Settings, SettingsError, document, load
 from qwenlab.settings.document import GROUP_DATA, MARKDOWN, default_of, group_data, markdown
 from qwenlab.settings.model import GROUPS
@@ -27,7 +28,15 @@ def test_no_setting_at_all_is_a_valid_host() -> None:
 
 
 def test_other_keys_are_not_ours() -> None:
-    assert load({"ssh_user": "admin", "_sudo": True}) == load({})
+    assert load({"ssh_user": "admin", "_sudo": True, "queue_port": 1, "site": "lab", "ssh_port": 22}) == load({})
+
+
+def test_the_meanings_name_what_the_planner_knows() -> None:
+    def meaning(name: str) -> str:
+        return Settings.model_fields[name].description or ""
+
+    assert all(f"`{word}`" in meaning("checkpoint") for word in checkpoint_names())
+    assert all(f"`{word}`" in meaning("kv_cache_dtype") for word in kv_dtype_names())
 
 
 @pytest.mark.parametrize(
@@ -52,6 +61,31 @@ def test_other_keys_are_not_ours() -> None:
         ({**CPU, "qwen_cpu_revision": "main"}, ["qwen_cpu_revision", "match pattern"]),
         ({"qwen_extra_ca_certificates": ["a/ca.pem", "b/ca.pem"]}, ["two certificates are named ca"]),
         ({"qwen_model_directory": "models"}, ["qwen_model_directory", "match pattern"]),
+        ({"qwen_model_directory": "/"}, ["qwen_model_directory", "match pattern"]),
+        ({"qwen_model_directory": "/etc"}, ["qwen_model_directory", "/etc is the system's own"]),
+        ({"qwen_release_directory": "/opt"}, ["qwen_release_directory", "/opt is the system's own"]),
+        ({"qwen_release_directory": "//usr"}, ["qwen_release_directory", "the system's own"]),
+        ({"qwen_home": "/home"}, ["qwen_home", "/home is the system's own"]),
+        ({"qwen_home": "/proc/1"}, ["qwen_home", "the system's own"]),
+        ({"qwen_home": "/srv/../etc"}, ["qwen_home", "'..'"]),
+        ({"qwen_uv_cache_directory": "/var/cache"}, ["qwen_uv_cache_directory", "the system's own"]),
+        ({"qwen_user": "root"}, ["qwen_user", "does not run as root"]),
+        ({"qwen_served_model_names": [""]}, ["qwen_served_model_names", "'' is no model name"]),
+        ({"qwen_served_model_names": ["a b"]}, ["qwen_served_model_names", "'a b'", "no spaces"]),
+        ({"qwen_engine_env": {"1A": "x"}}, ["qwen_engine_env", "'1A' is no variable's name"]),
+        ({"qwen_engine_env": {"A B": "x"}}, ["qwen_engine_env", "'A B'"]),
+        ({"qwen_engine_env": {"A": "x\ny"}}, ["qwen_engine_env", "A has more than one line"]),
+        ({"qwen_power_limit_w": 0.0}, ["qwen_power_limit_w", "above 0"]),
+        ({"qwen_power_limit_w": {"RTX 3090": -5.0}}, ["qwen_power_limit_w", "-5 W is no power limit"]),
+        ({"qwen_engine_args": {"port": 1}}, ["qwen_engine_args", "port is set by qwen_port"]),
+        ({"qwen_engine_args": {"--served_model_name": "x"}}, ["is set by qwen_served_model_names"]),
+        ({"qwen_engine_args": {"host": "::"}}, ["host is set by qwen_bind"]),
+        ({"qwen_engine_args": {"model": "a/b"}}, ["model is set by qwen_checkpoint"]),
+        ({"quen_port": 1}, ["quen_port", "did you mean qwen_port?"]),
+        ({"Qwen_port": 1}, ["Qwen_port", "did you mean qwen_port?"]),
+        ({"qwen-port": 1}, ["qwen-port", "did you mean qwen_port?"]),
+        ({"QWEN_TENSOR_PARALEL": 1}, ["did you mean qwen_tensor_parallel?"]),
+        ({"workload": "batch"}, ["workload", "did you mean qwen_workload?"]),
     ],
 )
 def test_wrong_settings_are_refused_with_key_place_and_what_is_allowed(data: dict[str, Any], words: list[str]) -> None:
