@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from qwenlab.settings import Settings
+from qwenlab.planner import plan
+from qwenlab.planner.rules.overrides import unknown
+from qwenlab.settings import Settings, load
 from tests.planner.engines import rendered, shape
+from tests.planner.machines import inventories
 
 Args = dict[str, Any]
 
@@ -60,3 +63,34 @@ def test_the_users_variables_win_in_every_process() -> None:
 def test_forced_values_that_are_known_to_hurt_are_warned_about(settings: Settings, word: str) -> None:
     assert any(word in warning for warning in rendered(shape("RTX 3090"), settings).warnings)
     assert not any(word in warning for warning in rendered(shape("RTX 3090")).warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "warned"),
+    [
+        ("max-num-seq", ["no argument max-num-seq,", "did you mean max-num-seqs?"]),
+        ("tensor_paralel_size", ["did you mean tensor-parallel-size?"]),
+        ("zzyzx", ["no argument zzyzx,"]),
+        ("max_num_seqs", []),
+        ("no-enable-prefix-caching", []),
+        ("compilation-config.mode", []),
+        ("tool-call-parser", []),
+    ],
+)
+def test_an_argument_that_vllm_does_not_have_is_warned_about_with_the_nearest(name: str, warned: list[str]) -> None:
+    found = [
+        warning
+        for warning in rendered(shape("RTX 3090"), Settings(engine_args={name: "1"})).warnings
+        if "has no argument" in warning
+    ]
+    assert len(found) == bool(warned)
+    assert all(word in found[0] for word in warned)
+
+
+@pytest.mark.parametrize("machine", ["1x3090", "5090+4070tisuper", "8xh100", "2x4090-wsl2"])
+def test_every_argument_of_a_plan_is_one_that_vllm_has(machine: str) -> None:
+    inventory = inventories()[machine]
+    for workload in ("chat", "batch", "long", "edit"):
+        for engine in plan(inventory, load({"qwen_workload": workload})).engines:
+            used = [*engine.args, *(name for process in engine.processes for name in process.args)]
+            assert [name for name in used if unknown(name)] == []
