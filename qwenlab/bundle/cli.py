@@ -46,14 +46,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Run the command; 0 done, 2 refused with the reason on stderr."""
-    options = parser().parse_args(argv)
+    words = parser()
+    options = words.parse_args(argv)
+    if not options.verify and options.out is None:
+        words.error("name the directory to write with --out")
     try:
         if options.verify:
             manifest = verify(options.verify)
             print(f"whole: {len(manifest.files)} files, vLLM {manifest.vllm} ({manifest.engine})")
             return 0
-        if options.out is None:
-            raise BundleError("name the directory to write with --out")
         if options.join:
             pieces.join(options.join, options.out)
             print(f"joined and whole: {len(verify(options.out).files)} files in {options.out}")
@@ -76,33 +77,63 @@ def _make(options: argparse.Namespace) -> None:
         raise BundleError(f"{root} exists already; name a new directory")
     target = build.Target(options.python, options.glibc)
     release = _pinned(options)
-    lock = options.lock.read_bytes() if options.lock else release.lock().encode()
-    have = parse_have(options.have.read_text()) if options.have else {}
-    chosen = select(parse_lock(lock.decode(), target.markers()), have, _names(options.accept), _names(options.leave))
-    extras = dict(item.split("=", 1) for item in options.add)
+    if target.python not in release.pythons:
+        raise BundleError(f"vLLM {release.vllm} is pinned for Python {', '.join(release.pythons)}, not {target.python}")
+    lock = _read("--lock", options.lock) if options.lock else release.lock()
+    have = parse_have(_read("--have", options.have)) if options.have else {}
+    extras = _extras(options.add)
+    chosen = select(parse_lock(lock, target.markers()), have, _names(options.accept), _names(options.leave))
     partial = root.with_name(root.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    _say(f"{len(chosen.travels)} packages travel, {len(chosen.left_out)} stay behind")
-    build.fetch_wheels(chosen.travels, target, partial / "wheels", _index(options, release), _say)
-    if options.trim or options.piece_mib:
-        for wheel in sorted((partial / "wheels").glob("*.whl")):
-            for name in build.trim(wheel, options.trim):
-                _say(f"dropped {name}")
-    build.finish(
-        partial,
-        engine=release.engine,
-        vllm=release.vllm,
-        target=target,
-        lock=lock,
-        chosen=chosen,
-        extras={name: Path(source) for name, source in extras.items()},
-    )
-    partial.rename(root)
+    try:
+        partial.mkdir(parents=True)
+        _say(f"{len(chosen.travels)} packages travel, {len(chosen.left_out)} stay behind")
+        build.fetch_wheels(chosen.travels, target, partial / "wheels", _index(options, release), _say)
+        if options.trim or options.piece_mib:
+            for wheel in sorted((partial / "wheels").glob("*.whl")):
+                for name in build.trim(wheel, options.trim):
+                    _say(f"dropped {name}")
+        build.finish(
+            partial,
+            engine=release.engine,
+            vllm=release.vllm,
+            target=target,
+            lock=lock.encode(),
+            chosen=chosen,
+            extras=extras,
+        )
+        partial.rename(root)
+    except BaseException:  # an interrupt too: half a bundle helps nobody and fills the disk
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     print(f"bundle in {root}")
     if options.piece_mib:
         out = root.with_name(root.name + ".pieces")
         print(f"{pieces.split(root, out, options.piece_mib * MIB)} pieces in {out}")
+
+
+def _read(option: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BundleError(f"{option}: cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BundleError(f"{option}: {path} is not UTF-8 text") from None
+
+
+def _extras(items: list[str]) -> dict[str, Path]:
+    """Name below the bundle to the directory copied there, each looked at before anything is fetched."""
+    found = {}
+    for item in items:
+        name, _, source = item.partition("=")
+        if not name or not source:
+            raise BundleError(f"--add {item}: write NAME=DIR, e.g. models/org/name=/data/model")
+        if name.startswith("/") or ".." in name.split("/"):
+            raise BundleError(f"--add {item}: the name must lie below the bundle")
+        if not Path(source).is_dir():
+            raise BundleError(f"--add {item}: {source} is not a directory")
+        found[name] = Path(source)
+    return found
 
 
 def _pinned(options: argparse.Namespace) -> EngineRelease:

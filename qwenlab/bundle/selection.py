@@ -53,7 +53,9 @@ def parse_lock(text: str, environment: Mapping[str, str]) -> tuple[Pin, ...]:
         try:
             requirement = Requirement(bare)
         except InvalidRequirement as error:
-            raise BundleError(f"the lock has a line that is no requirement: {bare!r} ({error})") from None
+            raise BundleError(
+                f"the lock has a line that is no requirement: {bare!r} ({str(error).splitlines()[0]})"
+            ) from None
         if requirement.marker is not None and not requirement.marker.evaluate(dict(environment)):
             continue
         exact = [item.version for item in requirement.specifier if item.operator == "=="]

@@ -17,11 +17,11 @@ from qwenlab.facts.readings import ParseError
 # Captures with a file name of their own in a recording's directory; every other one is NAME.txt.
 _FILE_NAMES = {"smi_xml": "smi.xml", "smi_table": "smi.txt", "nvml": "nvml.json"}
 # What `gather.sh` and nvidia-smi's own forms are called; a directory with none of them is no recording.
-_KNOWN = frozenset(
-    ("smi_xml", "smi_table", "smi_list", "nvml", "topo", "p2p_read", "p2p_write", "pci", "lspci", "proc_gpus")
-    + ("kernel", "driver_version", "module_version", "modules", "modinfo", "devices", "hostname", "os_release")
-    + ("uname", "services")
-)
+_KNOWN = {
+    *("smi_xml", "smi_table", "smi_list", "nvml", "topo", "p2p_read", "p2p_write", "pci", "lspci", "proc_gpus"),
+    *("kernel", "driver_version", "module_version", "modules", "modinfo", "devices", "hostname", "os_release"),
+    *("uname", "services"),
+}
 _CAPTURE_NAMES = {file_name: name for name, file_name in _FILE_NAMES.items()}
 _STATUS_FILE = "status.json"
 _MARK = "@@@qwenlab "

@@ -166,3 +166,55 @@ def test_the_command_makes_a_bundle_and_says_what_stays_behind(
     assert main(["--verify", str(tmp_path / "b")]) == 0
     assert main([*call, "--out", str(tmp_path / "b")]) == 2
     assert "exists already" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--have", "{tmp}/absent"], "--have: cannot read {tmp}/absent: No such file or directory"),
+        (["--lock", "{tmp}/absent"], "--lock: cannot read {tmp}/absent: No such file or directory"),
+        (["--lock", "{tmp}"], "--lock: cannot read {tmp}: Is a directory"),
+        (["--lock", "{tmp}/odd"], "the lock has a line that is no requirement"),
+        (["--add", "models"], "write NAME=DIR"),
+        (["--add", "../models={tmp}"], "must lie below the bundle"),
+        (["--add", "models={tmp}/absent"], "is not a directory"),
+        (["--python", "3.99"], "is pinned for Python 3.1"),
+        (["--python", "three"], "not three"),
+    ],
+)
+def test_a_fault_is_one_line_before_anything_is_fetched(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fetched(*_: object) -> None:
+        raise AssertionError("pip was asked")
+
+    monkeypatch.setattr(build, "fetch_wheels", fetched)
+    (tmp_path / "odd").write_text("alpha === = 1\n")
+    given = [word.format(tmp=tmp_path) for word in arguments]
+    assert main(["--engine", "cuda", "--out", str(tmp_path / "b"), *given]) == 2
+    said = capsys.readouterr().err
+    assert words.format(tmp=tmp_path) in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "b.partial").exists()
+
+
+@pytest.mark.parametrize(
+    "fault", [BundleError("no wheel"), KeyboardInterrupt(), OSError(28, "No space left on device")]
+)
+def test_a_failed_make_leaves_nothing(fault: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_pins: object, _target: object, out: Path, *_: object) -> None:
+        out.mkdir(parents=True)
+        raise fault
+
+    monkeypatch.setattr(build, "fetch_wheels", fail)
+    call = ["--engine", "cuda", "--out", str(tmp_path / "b")]
+    if isinstance(fault, BundleError):
+        assert main(call) == 2
+    else:
+        with pytest.raises(type(fault)):
+            main(call)
+    assert list(tmp_path.iterdir()) == []

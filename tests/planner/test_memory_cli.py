@@ -17,6 +17,8 @@ KEYS = [
     "num_blocks",
     "pool_tokens",
     "gib_per_request",
+    "boots",
+    "refusal",
 ]
 
 
@@ -78,7 +80,7 @@ def test_published_pools_come_out_of_the_command(name: str, capsys: pytest.Captu
     arguments, figures = CASES[name]
     answer = ask(capsys, *arguments.split())
     assert list(answer) == KEYS
-    assert tuple(answer.values()) == figures
+    assert tuple(answer.values()) == (*figures, True, None)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,10 @@ def test_a_pool_that_vllm_would_refuse_is_answered_and_said_so(capsys: pytest.Ca
     arguments = ["memory", "--kv-dtype", "fp8", "--max-model-len", "150000", "--kv-bytes", "4.7GiB", "--json"]
     assert main(arguments) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out)["gib_per_request"] == pytest.approx(4.736, abs=0.001)
+    answer = json.loads(out)
+    assert answer["gib_per_request"] == pytest.approx(4.736, abs=0.001)
+    assert answer["boots"] is False
+    assert "148,000 tokens" in answer["refusal"]
     assert "would refuse" in err
     assert "148,000 tokens" in err
 
@@ -132,7 +137,20 @@ def test_a_person_reads_blocks_flag_and_stages(capsys: pytest.CaptureFixture[str
         (["--kv-bytes", "five"], "no size"),
         (["--kv-blocks", "9", "--sm", "ada"], "no compute capability"),
         ([], "one of the arguments --kv-bytes --kv-blocks is required"),
-        (["--kv-blocks", "9", "--kv-bytes", "9"], "not allowed with"),
+        (["--kv-blocks", "9", "--kv-bytes", "9GB"], "not allowed with"),
+        (["--kv-bytes", "5.2"], "write 5.2GiB"),
+        (["--kv-blocks", "9", "--vllm", "0.24.9"], "0.25 is the oldest"),
+        (["--kv-blocks", "9", "--block-size", "16"], "--block-size 16 has no effect"),
+        (["--kv-blocks", "9", "--drafter", "dflash2"], "no effect without --spec dflash"),
+        (["--kv-blocks", "9", "--spec", "mtp", "--drafter-backend", "FLASH_ATTN"], "no effect without --spec dflash"),
+        (
+            ["--kv-blocks", "9", "--spec", "dflash", "--vllm", "0.29.0", "--drafter-backend", "FLASH_ATTN"],
+            "no effect on the blocks of vLLM 0.29.0",
+        ),
+        (
+            ["--kv-blocks", "9", "--spec", "dflash", "--kv-dtype", "kvarn", "--drafter-backend", "FLASH_ATTN"],
+            "its blocks are fixed",
+        ),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,14 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from qwenlab.planner.geometry import drafters, models
-from qwenlab.planner.memory.config import KvConfig, gdn_prefill_is_flashinfer
+from qwenlab.planner.memory.config import KvConfig, changed, gdn_prefill_is_flashinfer
 from qwenlab.planner.memory.errors import MemoryModelError
 from qwenlab.planner.memory.kv_dtypes import kv_dtype
-from qwenlab.planner.memory.layout import GIB
+from qwenlab.planner.memory.layout import GIB, layout_of
 from qwenlab.planner.memory.pool import KvPool, longest_context, pool_of
 from qwenlab.planner.memory.versions import DEFAULT_VERSION, pool_rules
 
 DEFAULT_TOKENS = {"off": 0, "mtp": 3, "dflash": 7}
+SMALLEST_BARE = 1 << 20  # a smaller number without a unit was meant in GiB
+DEFAULT_DRAFTER = "dflash2"
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "K": 10**3, "M": 10**6, "G": 10**9} | {
     "KB": 10**3,
     "MB": 10**6,
@@ -33,7 +35,10 @@ def byte_count(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write bytes (5583457484) or 5.2GiB")
     number = found[1].replace(",", "").replace("_", "")
     scale = _UNITS[found[2].upper()]
-    return int(number) * scale if number.isdigit() else int(float(number) * scale)
+    size = int(number) * scale if number.isdigit() else int(float(number) * scale)
+    if not found[2] and size < SMALLEST_BARE:
+        raise argparse.ArgumentTypeError(f"{text} means {size:,} bytes without a unit; write {text.strip()}GiB")
+    return size
 
 
 def layer_split(text: str) -> tuple[int, ...]:
@@ -72,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     add("--vllm", default=DEFAULT_VERSION, metavar="VERSION", help="whose block rules hold (default %(default)s)")
     add("--kv-dtype", default="fp8", metavar="TYPE", help="vLLM's --kv-cache-dtype (default %(default)s)")
     add("--spec", default="off", choices=list(DEFAULT_TOKENS), help="speculative decoding")
-    add("--drafter", default="dflash2", choices=list(drafters()), help="with --spec dflash")
+    add("--drafter", choices=list(drafters()), help=f"with --spec dflash (default {DEFAULT_DRAFTER})")
     add("--draft-tokens", type=int, metavar="K", help="tokens per step (default: mtp 3, dflash 7)")
     add("--max-model-len", type=positive, default=262_144, metavar="M")
     add("--tp", type=positive, default=1, metavar="N", help="tensor parallel size")
@@ -102,10 +107,11 @@ def config_from(arguments: argparse.Namespace) -> KvConfig:
         raise MemoryModelError(f"--spec {arguments.spec} needs at least one draft token")
     model = models()[arguments.model]
     rules = pool_rules(arguments.vllm)
+    _refuse_idle_drafter_options(arguments)
     flashinfer = gdn_prefill_is_flashinfer((arguments.sm,), arguments.gdn_prefill_backend)
     return KvConfig(
         model=arguments.model,
-        drafter=arguments.drafter if arguments.spec == "dflash" else None,
+        drafter=(arguments.drafter or DEFAULT_DRAFTER) if arguments.spec == "dflash" else None,
         method=None if arguments.spec == "off" else arguments.spec,
         draft_tokens=tokens,
         tp=arguments.tp,
@@ -125,8 +131,32 @@ def config_from(arguments: argparse.Namespace) -> KvConfig:
     )
 
 
-def report(pool: KvPool) -> dict[str, int | float]:
-    """The figures of the command's JSON; sizes are those of one card, of the fullest stage where there are several."""
+def _refuse_idle_drafter_options(arguments: argparse.Namespace) -> None:
+    """MemoryModelError where a drafter's option would change nothing: a typed option means that somebody expects it."""
+    for option, value in (("--drafter", arguments.drafter), ("--drafter-backend", arguments.drafter_backend)):
+        if value is not None and arguments.spec != "dflash":
+            raise MemoryModelError(f"{option} {value} has no effect without --spec dflash")
+    if arguments.drafter_backend is None:
+        return
+    if not pool_rules(arguments.vllm).drafter_takes_target_block:
+        raise MemoryModelError(f"--drafter-backend has no effect on the blocks of vLLM {arguments.vllm}")
+    if kv_dtype(arguments.kv_dtype).drafter_block is not None:
+        raise MemoryModelError(f"--drafter-backend has no effect with {arguments.kv_dtype}: its blocks are fixed")
+
+
+def _refuse_idle_block_size(config: KvConfig) -> None:
+    if config.block_size is None:
+        return
+    own = layout_of(changed(config, block_size=None)).own_block_size
+    if layout_of(config).block_size == own != config.block_size:
+        raise MemoryModelError(f"--block-size {config.block_size} has no effect: vLLM takes {own} tokens either way")
+
+
+def report(pool: KvPool) -> dict[str, int | float | str | None]:
+    """The figures of the command's JSON, and whether vLLM would start with them.
+
+    Sizes are those of one card, of the fullest stage where there are several.
+    """
     fullest = max(pool.layouts, key=lambda layout: layout.slots)
     return {
         "block_size": pool.block_size,
@@ -136,6 +166,8 @@ def report(pool: KvPool) -> dict[str, int | float]:
         "num_blocks": pool.num_blocks,
         "pool_tokens": pool.pool_tokens,
         "gib_per_request": round(fullest.gib_per_request, 6),
+        "boots": not pool.refusal,
+        "refusal": pool.refusal or None,
     }
 
 
@@ -148,6 +180,7 @@ def main(argv: list[str]) -> int:
         return 64 if stop.code else 0
     try:
         config = config_from(arguments)
+        _refuse_idle_block_size(config)
         pool = pool_of(config, arguments.kv_bytes, blocks=arguments.kv_blocks)
     except MemoryModelError as error:
         print(f"qwenlab memory: {error}", file=sys.stderr)
