@@ -20,7 +20,7 @@ from tests.patches.served import serve
 from tests.patches.trees import patched
 from tests.vllm_env import environment
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 VERSION = "0.33.0"
 PROMPT = (5, 6, 7, 8, 9, 10)
 TOKENS = 24

@@ -13,7 +13,7 @@ from tests.lab.apt_repository import Fault, Variant
 from tests.lab.drivers import Rack, rack
 from tests.sim import inventory
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 PURGE = r"""
 systemctl stop holder 2>/dev/null

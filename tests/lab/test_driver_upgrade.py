@@ -19,7 +19,7 @@ from tests.lab.deploying import ROOT, inventory
 from tests.lab.drivers import TOOLS
 from tests.sim import inventory as cards
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 # stands for the engines: it is up while the unit is, and says so
 UNIT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
 # stands for the battery: writes when it ran, and fails when told so

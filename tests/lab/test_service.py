@@ -21,7 +21,7 @@ import pytest
 from tests import lab
 from tests.lab.deploying import API_KEY, ROOT, ask, deploy, inventory, sources
 
-pytestmark = [pytest.mark.lab, pytest.mark.engine]
+pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
 UNIT = "qwen-engine@cpu.service"
 QUICK = {
