@@ -5,9 +5,8 @@ from __future__ import annotations
 from pyinfra import logger
 from pyinfra.context import host
 
-from qwenlab.facts.host_fact import GpuHost
 from qwenlab.operations.host import refuse
-from qwenlab.operations.planning import safe_plan
+from qwenlab.operations.planning import host_inventory, safe_plan
 from qwenlab.planner.explain import as_text
 from qwenlab.settings import Settings
 from tasks.settings import Desired
@@ -16,7 +15,7 @@ from tasks.settings import Desired
 def show(desired: Desired) -> None:
     """Print the host's plan; a host that cannot be planned for fails, alone."""
     settings: Settings = desired.settings
-    inventory = host.get_fact(GpuHost)
+    inventory = host_inventory(settings)
     made = safe_plan(inventory, settings)
     for line in as_text(made, inventory).splitlines():
         logger.info(f"{host.print_prefix}{line}")
