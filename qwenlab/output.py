@@ -1,8 +1,14 @@
-"""Files that a command writes for its caller: faults name the file and the system's reason."""
+"""Where commands write: files, whose faults name the file and the system's reason, and standard output."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPE_WIDTH = 160
 
 
 class OutputError(OSError):
@@ -18,3 +24,11 @@ def write_text(path: Path | str, text: str) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(path, error) from None
+
+
+def console() -> Console:
+    """Standard output for tables: a pipe or a file has no width, so it gets one at which nothing is cut."""
+    from rich.console import Console  # recording a host needs this module where rich is not installed
+
+    found = Console()
+    return found if found.is_terminal else Console(width=max(PIPE_WIDTH, found.width))

@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rich.console import Console
-
 from qwenlab.inventory_source import KINDS, UnreadableError, read_inventory
-from qwenlab.output import write_text
+from qwenlab.output import console, write_text
 from qwenlab.planner import plan
+from qwenlab.planner.brief import brief
 from qwenlab.planner.explain import explain
 from qwenlab.planner.html import page
 from qwenlab.planner.plan import Workload
@@ -41,8 +40,10 @@ def main(argv: list[str]) -> int:
         write_text(options.html, page(made, inventory))
     if options.json:
         print(made.model_dump_json(by_alias=True, indent=2))
-    elif options.explain or options.html is None:
-        explain(made, inventory, Console())
+    elif options.explain:
+        explain(made, inventory, console())
+    elif options.html is None:
+        brief(made, inventory, console())
     return PLANNED if made.status == "planned" else REFUSED
 
 
@@ -73,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the plan as JSON")
-    form.add_argument("--explain", action="store_true", help="the plan in words (default)")
+    form.add_argument("--explain", action="store_true", help="every argument with its reason, and what lost")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page")
     return parser
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
+from qwenlab.output import console
 from qwenlab.patches import document
 from qwenlab.patches.applier import PatchRefused
 from qwenlab.patches.checking import check, seal
@@ -23,12 +23,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def _list(options: argparse.Namespace) -> int:
-    console = Console(soft_wrap=False)
+    out = console()
     for vllm in [options.vllm] if options.vllm else releases():
-        table = Table("patch", "kind", "what", "needed when", title=f"vLLM {vllm}", title_justify="left")
+        table = Table(
+            Column("patch", no_wrap=True), "kind", "what", "needed when", title=f"vLLM {vllm}", title_justify="left"
+        )
         for patch in load(vllm).patches:
             table.add_row(patch.id, patch.kind, patch.title, patch.needed_when.text)
-        console.print(table)
+        out.print(table)
     return 0
 
 

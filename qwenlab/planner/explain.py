@@ -12,8 +12,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from qwenlab.host_inventory import HostInventory
-from qwenlab.planner.memory_bar import FREE, PARTS, cells
-from qwenlab.planner.plan import EnginePlan, HostPlan, RankMemory, Reason
+from qwenlab.planner.memory_bar import memory_legend, memory_line
+from qwenlab.planner.plan import EnginePlan, HostPlan, Reason
 from qwenlab.planner.topology import (
     card_name,
     form,
@@ -26,6 +26,7 @@ from qwenlab.planner.topology import (
 )
 
 BAR_WIDTH = 48
+NAMES_WIDTH = 30  # a longer argument name widens the column: names are never cut
 
 
 def explain(plan: HostPlan, inventory: HostInventory, console: Console) -> None:
@@ -84,7 +85,7 @@ def _engine(engine: EnginePlan, inventory: HostInventory) -> RenderableType:
         tree.add(Text(f"{card_name(inventory, seat.uuid)}: {seat.role}"))
     blocks: list[RenderableType] = [Text(model_words(engine)), Text(f"expected: {speed_words(engine)}"), tree]
     if engine.memory:
-        blocks += [Text("memory, GiB", style="bold"), *(_bar(rank, inventory) for rank in engine.memory), _legend()]
+        blocks += [Text("memory, GiB", style="bold"), *_bars(engine, inventory)]
     if engine.kv:
         pool = f"{engine.kv.blocks:,} blocks of {engine.kv.block_size:,} tokens"
         blocks.append(Text(f"KV pool: {engine.kv.tokens:,} tokens, {pool}"))
@@ -96,27 +97,18 @@ def _engine(engine: EnginePlan, inventory: HostInventory) -> RenderableType:
     return Group(*blocks)
 
 
-def _bar(rank: RankMemory, inventory: HostInventory) -> Text:
-    line = Text(f"{card_name(inventory, rank.gpu)[:34]:<34} ")
-    line.append("|", style="dim")
-    for part, count in cells(rank, BAR_WIDTH):
-        line.append(part.glyph * count, style=part.terminal)
-    line.append("|", style="dim")
-    claimed = sum(float(getattr(rank, part.field)) for part in PARTS)
-    return line.append(f" {claimed:.1f} of {rank.total:.1f}")
-
-
-def _legend() -> Text:
-    line = Text(" " * 35)
-    for part in (*PARTS, FREE):
-        line.append(f"{part.glyph if part.glyph.strip() else '_'} ", style=part.terminal).append(f"{part.label}  ")
-    return line
+def _bars(engine: EnginePlan, inventory: HostInventory) -> list[Text]:
+    names = [card_name(inventory, rank.gpu) for rank in engine.memory]
+    wide = max(map(len, names))
+    bars = [memory_line(rank, name, wide, BAR_WIDTH) for rank, name in zip(engine.memory, names, strict=True)]
+    return [*bars, Text(" " * (wide + 1)).append_text(memory_legend())]
 
 
 def _reasons(engine: EnginePlan) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, expand=True)
-    table.add_column(ratio=2, overflow="fold", style="cyan")
-    table.add_column(ratio=5)
+    longest = max((len(name) for reason in engine.reasons for name in reason.sets), default=1)
+    table.add_column(width=max(longest, NAMES_WIDTH), overflow="fold", style="cyan")
+    table.add_column(ratio=1)
     for reason in engine.reasons:
         table.add_row(Text(_settings(engine, reason)), _why(reason))
     return table

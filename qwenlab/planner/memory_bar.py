@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rich.text import Text
+
 from qwenlab.planner.plan import RankMemory
 
 
@@ -54,3 +56,22 @@ def cells(memory: RankMemory, width: int) -> tuple[tuple[Part, int], ...]:
     for place in by_remainder[: max(0, width - sum(counts))]:
         counts[place] += 1
     return tuple((segment.part, count) for segment, count in zip(parts, counts, strict=True) if count)
+
+
+def memory_line(rank: RankMemory, name: str, name_width: int, bar_width: int) -> Text:
+    """One card's bar for a terminal, the name in full before it and claimed of total GiB behind it."""
+    line = Text(f"{name:<{name_width}} ")
+    line.append("|", style="dim")
+    for part, count in cells(rank, bar_width):
+        line.append(part.glyph * count, style=part.terminal)
+    line.append("|", style="dim")
+    claimed = sum(float(getattr(rank, part.field)) for part in PARTS)
+    return line.append(f" {claimed:.1f} of {rank.total:.1f}")
+
+
+def memory_legend() -> Text:
+    """What the glyphs of the bars stand for."""
+    line = Text()
+    for part in (*PARTS, FREE):
+        line.append(f"{part.glyph if part.glyph.strip() else '_'} ", style=part.terminal).append(f"{part.label}  ")
+    return line

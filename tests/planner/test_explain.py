@@ -12,15 +12,18 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from qwenlab import cli, plan_cli
 from qwenlab.host_inventory import HostInventory
+from qwenlab.patches.manifest import load, releases
 from qwenlab.planner import plan
+from qwenlab.planner.brief import brief
 from qwenlab.planner.explain import as_text
 from qwenlab.planner.html import page
 from qwenlab.planner.memory_bar import cells, segments
 from qwenlab.planner.plan import HostPlan, RankMemory
-from qwenlab.planner.topology import form, seats
+from qwenlab.planner.topology import form, seats, speed_words
 from qwenlab.settings import Settings
 from tests.planner.machines import inventories
 
@@ -164,6 +167,63 @@ def test_the_bars_of_the_page_add_up() -> None:
     made, inventory = planned("2x3090-nvlink")
     ranks = sum(len(engine.memory) for engine in made.engines)
     assert sum(Page(page(made, inventory)).widths) == pytest.approx(100 * ranks, abs=0.5 * ranks)
+
+
+def shown_briefly(machine: str, settings: Settings | None = None, width: int = 160) -> list[str]:
+    made, inventory = planned(machine, settings)
+    screen = Console(width=width, color_system=None, force_terminal=False)
+    with screen.capture() as captured:
+        brief(made, inventory, screen)
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("machine", ["1x3090", "2x3090-nvlink", "5090+4070tisuper", "8xh100", "laptop-8gb"])
+def test_the_short_form_fits_a_screen_and_says_what_runs(machine: str) -> None:
+    made, inventory = planned(machine)
+    lines = shown_briefly(machine)
+    text = " ".join(lines)
+    assert len(lines) <= 40
+    for engine in made.engines:
+        assert engine.checkpoint.repo in text
+        assert f"{engine.max_model_len:,} tokens, {engine.max_num_seqs} seats" in text
+        assert engine.kv is not None
+        assert f"{engine.kv.tokens:,} tokens" in text
+        assert speed_words(engine) in text
+    for gpu in inventory.usable_gpus:
+        assert gpu.name is not None
+        assert f"[{gpu.index}] {gpu.name}" in text
+    assert all(squeezed(refusal.text) in squeezed(text) for refusal in made.refusals)
+    assert ("--explain" in lines[-1]) is bool(made.engines)
+
+
+def test_the_short_form_is_the_default_and_the_long_one_is_asked_for(
+    inventory_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan_cli.main(["--from", str(inventory_file)]) == 0
+    short = capsys.readouterr().out
+    assert plan_cli.main(["--from", str(inventory_file), "--explain"]) == 0
+    long = capsys.readouterr().out
+    assert "why each setting" not in short
+    assert "why each setting" in long
+
+
+def test_no_argument_name_is_cut_in_a_pipe(inventory_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = plan(inventories()["2x3090-nvlink"], Settings())
+    assert plan_cli.main(["--from", str(inventory_file), "--explain"]) == 0
+    printed = capsys.readouterr().out
+    names = {name for engine in made.engines for reason in engine.reasons for name in reason.sets}
+    assert {name for name in names if name not in printed} == set()
+    assert {name for engine in made.engines for name in engine.patches if name not in printed} == set()
+
+
+def test_the_list_of_patches_names_each_in_full(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert cli.main(["patches", "list"]) == 0
+    printed = capsys.readouterr().out
+    ids = {patch.id for vllm in releases() for patch in load(vllm).patches}
+    assert {name for name in ids if name not in printed} == set()
 
 
 @pytest.fixture

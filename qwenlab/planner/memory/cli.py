@@ -7,9 +7,9 @@ import json
 import re
 import sys
 
-from rich.console import Console
 from rich.table import Table
 
+from qwenlab.output import console
 from qwenlab.planner.geometry import drafters, models
 from qwenlab.planner.memory.config import KvConfig, changed, gdn_prefill_is_flashinfer
 from qwenlab.planner.memory.errors import MemoryModelError
@@ -195,10 +195,10 @@ def main(argv: list[str]) -> int:
 
 
 def _print_table(config: KvConfig, pool: KvPool) -> None:
-    console = Console()
+    out = console()
     first = pool.layouts[0]
     speculation = f"{config.method}, {config.draft_tokens} draft tokens" if config.method else "no speculation"
-    console.print(
+    out.print(
         f"[bold]{config.model}[/bold], vLLM {config.vllm}: {config.kv_dtype} KV, {speculation}, "
         f"{config.max_model_len:,} tokens per request, tensor parallel {config.tp}"
     )
@@ -223,4 +223,4 @@ def _print_table(config: KvConfig, pool: KvPool) -> None:
             f"{size / GIB:.2f} GiB",
             f"pool on each card ({layout.slots} layers per block); one request {layout.gib_per_request:.2f} GiB",
         )
-    console.print(table)
+    out.print(table)
