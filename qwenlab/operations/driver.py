@@ -128,6 +128,9 @@ def pin(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         return
     if held := sorted(name for name in state.held if packages.belongs(name)):
         yield StringCommand("apt-mark unhold", *(QuoteString(name) for name in held))
+    # a module of the version before that does not build would stop this transaction too: apt configures it first
+    if half := sorted(one for one, it in state.driver_packages.items() if it.status[1:2] in ("F", "U", "H")):
+        yield StringCommand("dpkg --remove --force-depends --force-remove-reinstreq", *map(QuoteString, half))
     yield apt.install([name], timeout=settings.apt_lock_timeout_s, more="--allow-downgrades")
 
 
