@@ -42,12 +42,12 @@ def read_source(source: str) -> HostInventory | Recording:
     Raises:
         UnreadableError: it cannot be read, or is none of the forms.
     """
+    if not source:
+        raise UnreadableError("--from names no file")
     name = "standard input" if source == STDIN else source
     try:
         if source == STDIN:
             return _parsed(sys.stdin.read())
-        if not source:
-            raise ParseError("no file is named")
         path = Path(source)
         if path.is_dir():
             return load(path)

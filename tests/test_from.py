@@ -87,6 +87,11 @@ def test_a_directory_of_other_texts_is_no_recording(tmp_path: Path, capsys: pyte
     assert said.count(str(tmp_path)) == 1
 
 
+def test_an_empty_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--from", ""]) == 66
+    assert capsys.readouterr().err == "qwenlab plan: --from names no file\n"
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x").write_bytes(b"\xff\xfe\x00\x80")
     assert main(["plan", "--from", str(tmp_path / "x")]) == 66
