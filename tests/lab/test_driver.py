@@ -14,7 +14,7 @@ from tests.lab.deploying import Run
 from tests.lab.drivers import Rack, rack
 from tests.sim import inventory
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 LIMIT: dict[str, Any] = {"qwen_power_limit_w": 250}
 
 
