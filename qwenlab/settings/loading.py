@@ -13,6 +13,12 @@ from pydantic import ValidationError
 from qwenlab.settings.model import Settings
 
 PREFIX = "qwen_"
+DISTINCTIVE = frozenset(
+    {
+        "workload", "tensor_parallel", "pipeline_parallel", "data_parallel", "layer_split", "draft_tokens",
+        "kv_cache_dtype", "engine_args", "engine_env", "served_model_names",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,10 +92,14 @@ def _places_named(text: str, places: Mapping[str, str]) -> str | None:
 
 
 def _meant(key: str, known: Mapping[str, Any]) -> str | None:
-    """The setting that a key without the prefix was to be: another case or dash, a misspelt prefix, or no prefix."""
+    """The setting that a key without the prefix was to be: another case or dash, a misspelt prefix, or no prefix.
+
+    Without the prefix only words that nothing but qwenlab uses count: an inventory may serve other deploys too, and
+    `user`, `port` or `http_proxy` may be theirs.
+    """
     if key.startswith(PREFIX):
         return None
-    if key in known:
+    if key in DISTINCTIVE:
         return PREFIX + key
     prefix, _, name = key.lower().replace("-", "_").partition("_")
     if not name or not get_close_matches(prefix, [PREFIX.removesuffix("_")], cutoff=0.75):

@@ -31,6 +31,11 @@ def test_other_keys_are_not_ours() -> None:
     assert load({"ssh_user": "admin", "_sudo": True, "queue_port": 1, "site": "lab", "ssh_port": 22}) == load({})
 
 
+def test_words_that_others_use_too_are_not_ours() -> None:
+    """An inventory may serve other deploys."""
+    assert load({"user": "www", "port": 80, "http_proxy": "http://proxy", "python": "3.9"}) == load({})
+
+
 def test_the_meanings_name_what_the_planner_knows() -> None:
     def meaning(name: str) -> str:
         return Settings.model_fields[name].description or ""
