@@ -163,13 +163,16 @@ def test_killed_ten_times_at_random_points_it_ends_whole_and_fetches_little_twic
 
 def test_a_verified_file_is_not_read_or_fetched_again_by_the_next_run(rack: Host) -> None:
     bad = sorted(SHARDS)[-1]
+    others = SHARDS - {bad}
     rack.hub.faults[:] = [Fault(where="cdn", files=bad, status=403)]
-    assert rack.fetch()[0] == 1
-    sent = {name: rack.hub.sent(name) for name in SHARDS - {bad}}
+    for _ in range(20):  # the refusal also ends the files that are under way; each run brings them further
+        assert rack.fetch()[0] == 1
+        if all((rack.directory() / name).exists() for name in others):
+            break
+    sent = {name: rack.hub.sent(name) for name in others}
     rack.hub.faults.clear()
     assert rack.fetch() == (0, "")
-    for name, before in sent.items():
-        assert rack.hub.sent(name) in (before, (rack.directory() / name).stat().st_size)
+    assert {name: rack.hub.sent(name) for name in others} == sent
     assert rack.hub.sent("config.json") == (rack.directory() / "config.json").stat().st_size
 
 
