@@ -23,6 +23,7 @@ from tests.lab.servers.hub import Hub
 pytestmark = pytest.mark.lab
 PYTHON = Path(sys.executable)
 BASE = Path(sys.base_prefix)
+BORROWED = "/opt/borrowed"
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Rack:
             "qwen_cpu_revision": self.commit,
             "qwen_hub_endpoint": self.hub.endpoint,
             "qwen_model_source": "peer",
-            "lab_python": str(PYTHON),
+            "lab_python": f"{BORROWED}/bin/{PYTHON.name}",
             **settings,
         }
         hosts = {one.name: {**one.pyinfra_data("admin"), **common} for one in self.hosts[:count]}
@@ -71,11 +72,12 @@ class Rack:
 def rack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
     """Booted once for the module."""
     directory = tmp_path_factory.mktemp("peers")
-    borrowed = {str(path): str(path) for path in {PYTHON.parents[1], BASE}}
+    # the environment may lie anywhere here, also below /tmp, which is a file system of its own on a host
+    borrowed = {str(PYTHON.parents[1]): BORROWED, str(BASE): str(BASE)}
     # the service user must reach the interpreter through the directories above it
     with lab.hosts(4, release="bookworm", binds_ro=borrowed) as hosts, Hub(hosts.gateway).running() as hub:
         for one in hosts:
-            for path in borrowed:
+            for path in borrowed.values():
                 for parent in Path(path).parents:
                     one.ssh_run(f"chmod o+x {parent}")
         yield Rack(hosts, hub, hub.add(REPO, repository(directory / "source", shard_bytes=2_000_000)), directory)
