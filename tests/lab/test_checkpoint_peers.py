@@ -73,11 +73,11 @@ def rack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
     """Booted once for the module."""
     directory = tmp_path_factory.mktemp("peers")
     # the environment may lie anywhere here, also below /tmp, which is a file system of its own on a host
-    borrowed = {str(PYTHON.parents[1]): BORROWED, str(BASE): str(BASE)}
+    borrowed = {BORROWED: str(PYTHON.parents[1]), str(BASE): str(BASE)}
     # the service user must reach the interpreter through the directories above it
     with lab.hosts(4, release="bookworm", binds_ro=borrowed) as hosts, Hub(hosts.gateway).running() as hub:
         for one in hosts:
-            for path in borrowed.values():
+            for path in borrowed:
                 for parent in Path(path).parents:
                     one.ssh_run(f"chmod o+x {parent}")
         yield Rack(hosts, hub, hub.add(REPO, repository(directory / "source", shard_bytes=2_000_000)), directory)
