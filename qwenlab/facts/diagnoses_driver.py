@@ -57,7 +57,7 @@ def no_answer(findings: Findings) -> Iterable[Diagnosis]:
     failure = findings.sources.failure
     if findings.driver_failure is None or failure is None:
         return
-    if findings.driver_failure in ("driver_library_mismatch", "module_not_loaded"):
+    if findings.driver_failure in ("driver_library_mismatch", "module_not_loaded") or _nothing_of_nvidia(findings):
         return
     advice = {
         "no_devices": "The driver runs and drives no card.",
@@ -68,6 +68,13 @@ def no_answer(findings: Findings) -> Iterable[Diagnosis]:
         "probe_timeout": "The driver hangs; the kernel log tells of which card. Do not retry in a loop, reboot.",
     }.get(findings.driver_failure, "The driver does not answer.")
     yield error(findings.driver_failure, f"{advice} It said: {failure.text}")
+
+
+def _nothing_of_nvidia(findings: Findings) -> bool:
+    """The bus was read and holds no card, and no driver is there: a missing library is then no fault."""
+    driver = findings.host.driver
+    bare = driver.loaded is None and driver.installed is None and findings.driver_failure == "nvml_missing"
+    return bare and "pci" in findings.recording.captures and not findings.cards
 
 
 def not_installed(findings: Findings) -> Iterable[Diagnosis]:
