@@ -106,6 +106,8 @@ def _cards(lines: list[str]) -> tuple[list[CardReading], list[str]]:
                 f"a card's row is missing or unreadable: {block[0].strip()[:60]!r}" if block else "an empty row"
             )
         damage += [f"two cards in one row: {line[:60]!r}" for line in block[1:] if _CARD_START.match(line)]
+        if sum(bool(_USAGE_MISSING.search(line)) for line in block[1:]) > 1:
+            damage.append("two rows of use in one card's place: another card's first row is missing")
         if len(block) > _ROWS:
             damage.append(f"{len(block)} rows in one card's place: a border or a card is missing")
     if not cards:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qwenlab.facts.inventory import build_inventory
@@ -126,6 +126,7 @@ def test_a_cut_report_never_counts_wrong_in_silence(name: str, data: st.DataObje
 
 
 @settings(max_examples=200, deadline=None)
+@example({10, 11, 12, 14})  # one card's last row and the next one's first: the next one's use looks like its own
 @given(st.sets(st.integers(0, BOX.count("\n")), min_size=1, max_size=6))
 def test_a_box_that_lost_lines_never_counts_wrong_in_silence(gone: set[int]) -> None:
     text = "\n".join(line for number, line in enumerate(BOX.split("\n")) if number not in gone)
