@@ -62,10 +62,13 @@ def _trash(running: Path) -> Path:
 
 
 def empty_trash() -> None:
-    """Delete the files of removed labs, also those whose deletion was cut off. Needs no lock."""
+    """Delete the files of removed labs, also those whose deletion was cut off. Needs no lock.
+
+    The folder itself stays: another process may be about to move a lab into it.
+    """
     trash = _trash(cache_directory() / "running")
-    if trash.exists():
-        run(["rm", "-rf", "--one-file-system", str(trash)], check=False)
+    for entry in trash.iterdir() if trash.exists() else ():
+        run(["rm", "-rf", "--one-file-system", str(entry)], check=False)
 
 
 def remove_leftovers() -> list[int]:
