@@ -28,6 +28,10 @@ ADVICE = (
         "Could not connect",
         "it does not answer: is it on, is sshd running, are ssh_hostname and ssh_port right? Try: ssh HOST",
     ),
+    (
+        "SSH error (No authentication methods available",
+        "this machine has no key to offer it: name one with ssh_key beside the host, or add one to the SSH agent",
+    ),
     ("SSH error", "its SSH server broke off: try ssh HOST, and look at journalctl -u ssh there"),
 )
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -12,6 +12,7 @@ from qwenlab.connection import advice
         ("\x1b[1m[rack1]\x1b[0m \x1b[31mAuthentication error (username=a): x\x1b[0m", "ssh-copy-id"),
         ("[rack1] Could not connect ([Errno 111] refused)", "does not answer"),
         ("[rack1] SSH error (Error reading SSH protocol banner)", "broke off"),
+        ("[rack1] SSH error (No authentication methods available)", "ssh_key"),
     ],
 )
 def test_connection_errors_are_followed_by_what_to_do(message: str, words: str) -> None:

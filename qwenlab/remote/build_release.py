@@ -37,6 +37,11 @@ ADVICE = (
         "the package index refuses this host: check the credentials in qwen_index_url",
     ),
     (
+        ("Failed to read `--find-links`", "Failed to read --find-links"),
+        "the page of wheels cannot be read from this host: name another with qwen_find_links, or a folder of wheels on "
+        "the host with qwen_wheel_directory (the cpu engine's torch is not on PyPI)",
+    ),
+    (
         (
             "error sending request",
             "dns error",

@@ -162,6 +162,10 @@ def test_the_cause_behind_an_error_is_found() -> None:
 @pytest.mark.parametrize(
     ("output", "words"),
     [
+        (
+            "error: Failed to read `--find-links` URL: https://host/whl/torch/\n error sending request",
+            "qwen_find_links",
+        ),
         ("error: No space left on device (os error 28)", "disk is full"),
         ("Hash mismatch for `numpy==2`", "not the one that was pinned"),
         ("client error (Connect): tcp connect error: Connection refused", "cannot be reached"),
