@@ -40,6 +40,8 @@ docs/settings.md says the same as a table.
 # qwen_cpu_checkpoint = None
 #   commit of that repository, all 40 digits
 # qwen_cpu_revision = None
+#   engines side by side, each with a port and a unit of its own
+# qwen_cpu_engines = 1
 #   longest prompt and answer together [tokens]
 # qwen_cpu_context = 2048
 #   requests answered at the same time

@@ -2,51 +2,77 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from qwenlab.host_inventory import HostInventory
+from qwenlab.planner.checks import ports_refusal
 from qwenlab.planner.plan import Checkpoint, EnginePlan, Evidence, HostPlan, Reason, Workload
+from qwenlab.planner.rules.overrides import force
 from qwenlab.settings import Settings
+
+REASONS = (
+    Reason(
+        rule="cpu-eager",
+        text="no compilation: it would need a C++ compiler on the host and gains nothing at this size",
+        source="vLLM 0.32.0 compilation/ (Inductor's CPU backend calls g++)",
+        evidence=Evidence.DERIVED,
+        sets=("enforce-eager",),
+    ),
+    Reason(
+        rule="cpu-nobind",
+        text="threads are not bound to cores: in a container the core numbers are not the machine's",
+        source="vLLM 0.32.0 docs/getting_started/installation/cpu.md",
+        evidence=Evidence.DERIVED,
+        sets=("VLLM_CPU_OMP_THREADS_BIND",),
+    ),
+)
 
 
 def plan_cpu(inventory: HostInventory, settings: Settings) -> HostPlan:
-    """One engine named `cpu` that serves `qwen_cpu_checkpoint`.
+    """`qwen_cpu_engines` engines named `cpu`, `cpu2`, ...: the same checkpoint, each on a port of its own.
+
+    `qwen_tensor_parallel`, `qwen_engine_args` and `qwen_engine_env` hold for each of them.
 
     Raises:
         ValueError: the settings name no checkpoint (they are refused before they get here).
     """
     if settings.cpu_checkpoint is None or settings.cpu_revision is None:
         raise ValueError("the cpu engine needs qwen_cpu_checkpoint and qwen_cpu_revision")
-    engine = EnginePlan(
-        name="cpu",
-        port=settings.port,
+    checkpoint = Checkpoint(repo=settings.cpu_checkpoint, revision=settings.cpu_revision, format="bf16")
+    refusal = ports_refusal(settings, settings.cpu_engines)
+    return HostPlan(
+        status="planned" if refusal is None else "refused",
+        workload=Workload.CHAT,
+        vllm=settings.release.vllm,
+        engines=() if refusal else tuple(_engine(place, checkpoint, settings) for place in range(settings.cpu_engines)),
+        refusals=(refusal,) if refusal else (),
+    )
+
+
+def _engine(place: int, checkpoint: Checkpoint, settings: Settings) -> EnginePlan:
+    ranks = settings.tensor_parallel or 1
+    args: dict[str, Any] = {
+        "max-model-len": settings.cpu_context,
+        "max-num-seqs": settings.cpu_seats,
+        "enforce-eager": True,
+        "language-model-only": True,
+        **({"tensor-parallel-size": ranks} if ranks > 1 else {}),
+    }
+    env = {"VLLM_CPU_KVCACHE_SPACE": str(settings.cpu_kv_gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    forced = force(args, env, settings.engine_args, settings.engine_env)
+    return EnginePlan(
+        # the first keeps its name when more are added, so that it need not restart
+        name="cpu" if place == 0 else f"cpu{place + 1}",
+        port=settings.port + place,
         gpus=(),
-        checkpoint=Checkpoint(repo=settings.cpu_checkpoint, revision=settings.cpu_revision, format="bf16"),
+        tp=ranks,
+        checkpoint=checkpoint,
         kv_cache_dtype="auto",
         attention_backend=None,
         max_model_len=settings.cpu_context,
         max_num_seqs=settings.cpu_seats,
-        args={
-            "max-model-len": settings.cpu_context,
-            "max-num-seqs": settings.cpu_seats,
-            "enforce-eager": True,
-            "language-model-only": True,
-        },
-        env={"VLLM_CPU_KVCACHE_SPACE": str(settings.cpu_kv_gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
-        reasons=(
-            Reason(
-                rule="cpu-eager",
-                text="no compilation: it would need a C++ compiler on the host and gains nothing at this size",
-                source="vLLM 0.32.0 compilation/ (Inductor's CPU backend calls g++)",
-                evidence=Evidence.DERIVED,
-                sets=("enforce-eager",),
-            ),
-            Reason(
-                rule="cpu-nobind",
-                text="threads are not bound to cores: in a container the core numbers are not the machine's",
-                source="vLLM 0.32.0 docs/getting_started/installation/cpu.md",
-                evidence=Evidence.DERIVED,
-                sets=("VLLM_CPU_OMP_THREADS_BIND",),
-            ),
-        ),
+        args=forced.args,
+        env=forced.env,
+        reasons=(*REASONS, *forced.reasons),
+        warnings=forced.warnings,
     )
-    workload = Workload.CHAT
-    return HostPlan(status="planned", workload=workload, vllm=settings.release.vllm, engines=(engine,))

@@ -54,6 +54,7 @@ class CpuSettings(SettingsGroup):
         None, "hub repository that the cpu engine serves, `owner/name`", pattern=r"^[\w.-]+/[\w.-]+$"
     )
     cpu_revision: str | None = setting(None, "commit of that repository, all 40 digits", pattern=r"^[0-9a-f]{40}$")
+    cpu_engines: int = setting(1, "engines side by side, each with a port and a unit of its own", ge=1, le=16)
     cpu_context: int = setting(2048, "longest prompt and answer together", unit="tokens", ge=64)
     cpu_seats: int = setting(4, "requests answered at the same time", ge=1)
     cpu_kv_gib: int = setting(1, "memory for the KV cache", unit="GiB", ge=1)
