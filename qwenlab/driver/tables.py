@@ -16,29 +16,32 @@ class Distribution:
     Attributes:
         repository: directory below `.../compute/cuda/repos`.
         key_file: the signing key in it.
-        fingerprint: that key's; None where it is not published in a place that was read.
+        fingerprint: that key's, 40 hex digits.
         ubuntu: Ubuntu's package names, and Canonical's signed modules.
         dkms: version of the distribution's dkms.
     """
 
     repository: str
     key_file: str
-    fingerprint: str | None
+    fingerprint: str
     ubuntu: bool
     dkms: tuple[int, int, int]
 
 
 _KEY_2022 = "EB693B3035CD5710E231E123A4B469963BF863CC"
 _KEY_DEBIAN_13 = "02182E60104FCDC26EAE1B8597A5D4CB8793F200"
+_KEY_UBUNTU_2604 = "14BAFBC7562AD710CA04E69905FBB6DA60DF8A40"
 
 # (os-release ID, VERSION_ID) -> Distribution. Keys: NVIDIA CUDA installation guide and the repositories' key files; the
 # older key's self-signature is SHA-1, which Debian 13 refuses since 2026-02-01 (NVIDIA/cuda-repo-management 30, 34).
+# Ubuntu 26.04: the file's name as in Azure/AgentBaker, the fingerprint ("Kitmaker (Ubuntu 26.04)") as four unrelated
+# public install recipes of 2026 record it; were it wrong, the host would be refused.
 DISTRIBUTIONS = {
     ("debian", "12"): Distribution("debian12", "3bf863cc.pub", _KEY_2022, False, (3, 0, 10)),
     ("debian", "13"): Distribution("debian13", "8793F200.pub", _KEY_DEBIAN_13, False, (3, 2, 2)),
     ("ubuntu", "22.04"): Distribution("ubuntu2204", "3bf863cc.pub", _KEY_2022, True, (2, 8, 7)),
     ("ubuntu", "24.04"): Distribution("ubuntu2404", "3bf863cc.pub", _KEY_2022, True, (3, 0, 11)),
-    ("ubuntu", "26.04"): Distribution("ubuntu2604", "8793F200.pub", None, True, (3, 2, 2)),
+    ("ubuntu", "26.04"): Distribution("ubuntu2604", "60DF8A40.pub", _KEY_UBUNTU_2604, True, (3, 2, 2)),
 }
 
 # machine -> directory of NVIDIA's repository

@@ -6,7 +6,7 @@ import re
 
 from qwenlab.driver.packages import belongs
 from qwenlab.driver.state import DriverState
-from qwenlab.driver.tables import DISTRIBUTIONS, Distribution
+from qwenlab.driver.tables import DISTRIBUTIONS
 
 RUNFILE = (
     "the driver came from NVIDIA's .run file (/usr/bin/nvidia-uninstall): packages over it leave two drivers; "
@@ -91,14 +91,6 @@ def unknown_system(state: DriverState) -> str:
     return (
         f"{state.os or 'this system'} {state.release} is not one that a driver is installed on ({known}): install the "
         "driver as its vendor says and run again; a driver that works is left alone"
-    )
-
-
-def unknown_key(row: Distribution) -> str:
-    """No fingerprint to pin to."""
-    return (
-        f"the signing key of NVIDIA's {row.repository} repository is not recorded: read its fingerprint "
-        f"(gpg --show-keys {row.key_file}, from a source that you trust) and set qwen_driver_key_fingerprint"
     )
 
 

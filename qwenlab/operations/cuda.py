@@ -43,9 +43,6 @@ def packages(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if row is None:
         yield refusal([words.unknown_system(state)])
         return
-    if row.fingerprint is None and settings.driver_key_fingerprint is None:
-        yield refusal([words.unknown_key(row)])
-        return
     yield from add_repository(state, settings)
     timeout = settings.apt_lock_timeout_s
     parts = (name, f"libcurand-dev-{wanted.replace('.', '-')}")

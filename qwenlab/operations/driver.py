@@ -79,7 +79,7 @@ def repository(settings: Settings) -> Generator[PyinfraCommand, None, None]:
 def add_repository(state: DriverState, settings: Settings) -> Generator[PyinfraCommand, None, None]:
     """Commands that make NVIDIA's repository an apt source of this host. For use inside operations."""
     row = needed_row(state)
-    fingerprint = (settings.driver_key_fingerprint or row.fingerprint or "").upper()
+    fingerprint = (settings.driver_key_fingerprint or row.fingerprint).upper()
     directory = ARCHITECTURES[state.architecture]
     keyring = files.keyring(fingerprint)
     timeout = settings.apt_lock_timeout_s

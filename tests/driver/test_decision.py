@@ -86,8 +86,7 @@ VERDICTS = [
     (bare(container="docker"), {}, Verdict.REFUSE),
     (bare(runfile=True), {}, Verdict.REFUSE),
     (bare(os="linuxmint", release="22"), {}, Verdict.REFUSE),
-    (bare(os="ubuntu", release="26.04"), {}, Verdict.REFUSE),  # its key is not recorded
-    (bare(os="ubuntu", release="26.04"), {"driver_key_fingerprint": "A" * 40}, Verdict.INSTALL),
+    (bare(os="ubuntu", release="26.04"), {}, Verdict.INSTALL),
     (bare(architecture="riscv64"), {}, Verdict.REFUSE),
     (bare(boot_kernel="7.0.0-3-amd64"), {"driver_branch": 590}, Verdict.REFUSE),
     (bare(boot_kernel="7.0.0-3-amd64"), {"driver_branch": 595}, Verdict.INSTALL),

@@ -14,8 +14,7 @@ LINES = (Path(__file__).resolve().parents[2] / "docs" / "driver.md").read_text()
 @pytest.mark.parametrize("system", DISTRIBUTIONS, ids=[" ".join(key) for key in DISTRIBUTIONS])
 def test_every_release_stands_in_the_docs(system: tuple[str, str]) -> None:
     one = DISTRIBUTIONS[system]
-    fingerprint = one.fingerprint or "not recorded: set `qwen_driver_key_fingerprint`"
-    assert f"| {system[0].title()} {system[1]} | {one.repository} | {fingerprint} |" in LINES
+    assert f"| {system[0].title()} {system[1]} | {one.repository} | {one.key_file} | {one.fingerprint} |" in LINES
 
 
 @pytest.mark.parametrize("number", BRANCHES)

@@ -49,13 +49,13 @@ SOURCES = [
     (("debian", "13"), "debian13", "8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200"),
     (("ubuntu", "22.04"), "ubuntu2204", "3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
     (("ubuntu", "24.04"), "ubuntu2404", "3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
-    (("ubuntu", "26.04"), "ubuntu2604", "8793F200.pub", None),
+    (("ubuntu", "26.04"), "ubuntu2604", "60DF8A40.pub", "14BAFBC7562AD710CA04E69905FBB6DA60DF8A40"),
 ]
 
 
 @pytest.mark.parametrize(("system", "directory", "key", "fingerprint"), SOURCES)
 def test_each_release_has_its_directory_and_its_key(
-    system: tuple[str, str], directory: str, key: str, fingerprint: str | None
+    system: tuple[str, str], directory: str, key: str, fingerprint: str
 ) -> None:
     row = DISTRIBUTIONS[system]
     assert (row.repository, row.key_file, row.fingerprint) == (directory, key, fingerprint)
@@ -69,7 +69,6 @@ def test_b11_debian_13_is_never_given_the_key_that_its_apt_refuses() -> None:
 
 def test_b13_the_source_names_its_keyring_and_no_apt_key_is_used() -> None:
     row = DISTRIBUTIONS["ubuntu", "24.04"]
-    assert row.fingerprint
     made = files.source("https://mirror/cuda/repos", row.repository, ARCHITECTURES["x86_64"], row.fingerprint)
     assert made.content == (
         "deb [signed-by=/etc/apt/keyrings/qwenlab-nvidia-EB693B3035CD5710E231E123A4B469963BF863CC.gpg] "

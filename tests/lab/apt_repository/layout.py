@@ -21,7 +21,7 @@ DISTRIBUTIONS: dict[str, tuple[Family, str]] = {
     "debian13": (DEBIAN, "8793F200.pub"),
     "ubuntu2204": (UBUNTU, "3bf863cc.pub"),
     "ubuntu2404": (UBUNTU, "3bf863cc.pub"),
-    "ubuntu2604": (UBUNTU, "8793F200.pub"),
+    "ubuntu2604": (UBUNTU, "60DF8A40.pub"),
 }
 LABEL = "NVIDIA CUDA"
 KEYRING_PATH = "usr/share/keyrings/cuda-archive-keyring.gpg"
