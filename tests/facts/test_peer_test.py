@@ -75,7 +75,7 @@ def test_the_marker_is_gone_after_the_test(run: Run, tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_a_machine_that_froze_in_the_test_is_not_tested_again(run: Run, tmp_path: Path) -> None:
+def test_B22_a_machine_that_froze_in_the_test_is_not_tested_again(run: Run, tmp_path: Path) -> None:
     """The marker of another boot is there: the test began and the machine was restarted before it ended."""
     marker = tmp_path / "marker"
     marker.write_text("another-boot-id\n")

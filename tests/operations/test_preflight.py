@@ -89,7 +89,7 @@ def test_a_sudo_password_is_as_good_as_the_right_to_go_without() -> None:
         (rooms(Room(2, 14, "a"), Room(20, 22, "b")), True),
     ],
 )
-def test_room_is_counted_a_file_system_less_what_is_there(free: dict[str, Room], fits: bool) -> None:
+def test_b44_room_is_counted_a_file_system_less_what_is_there(free: dict[str, Room], fits: bool) -> None:
     found = problems(dataclasses.replace(FIT, rooms=free), CUDA, SUDO, NOW)
     assert (found == []) is fits, found
     assert all("too little disk" in text and "qwen_model_directory" in text for text in found)
