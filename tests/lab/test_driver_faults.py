@@ -142,9 +142,6 @@ def test_b05_secure_boot_is_refused_before_any_change(bare: Rack) -> None:
 def test_b07_a_blackwell_card_gets_the_open_module_in_place_of_the_closed_one(bare: Rack) -> None:
     assert bare.run(qwen_driver_flavour="proprietary").code == 0
     bare.stage.gpus.install(inventory.load("1x5090"), driver=None, nouveau=False)
-    # laying out other cards took the packages' programs away
-    again = "apt-get -qq -y --allow-change-held-packages install --reinstall nvidia-driver-cuda libnvidia-ml1"
-    bare.host.ssh_run(again)
     run = bare.run(qwen_allow_reboot=True)
     assert run.code == 0, run.text
     assert "RTX 5090" in bare.say("nvidia-smi -L")

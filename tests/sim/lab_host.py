@@ -61,6 +61,12 @@ UNDIVERT = (
     " dpkg-divert --list $place | grep -q . || continue;"
     " rm -f $place; dpkg-divert --quiet --local --rename --remove $place; done;"
 )
+# a library that a fault has hidden goes back to its place
+RESTORE = f"for file in {HIDDEN}/*; do test ! -e $file || mv $file {LIBRARIES}/; done;"
+DISOWN = (
+    f"for file in {LIBRARIES}/libnvidia-ml.so* /usr/bin/nvidia-smi; do"
+    " dpkg-query -S $file >/dev/null 2>&1 || rm -f $file; done; ldconfig"
+)
 
 
 class LabHost(Protocol):
@@ -111,13 +117,13 @@ class SimulatedGpus:
         )
 
     def remove(self) -> None:
-        """Take cards and driver away again."""
+        """Take cards and driver away again; files that packages brought stay."""
         self.host.ssh_run(
-            f"{UNDIVERT} systemctl disable --quiet --now qwen-sim-hardware.service 2>/dev/null;"
+            f"{UNDIVERT} {RESTORE} systemctl disable --quiet --now qwen-sim-hardware.service 2>/dev/null;"
             " umount -q /sys/firmware /proc/driver /sys/module /run/qwen-sim/real-modules /sys/bus/pci/drivers"
             " /sys/bus/pci/devices /proc/version /proc/sys/kernel/osrelease 2>/dev/null;"
-            f" rm -rf /etc/qwen-sim /usr/lib/qwen-sim /run/qwen-sim /usr/lib/wsl {LIBRARIES}/libnvidia-ml.so*"
-            " /usr/local/bin/dmesg /usr/bin/nvidia-smi /dev/nvidia* /dev/dxg",
+            f" rm -rf /etc/qwen-sim /usr/lib/qwen-sim /run/qwen-sim /usr/lib/wsl"
+            f" /usr/local/bin/dmesg /dev/nvidia* /dev/dxg; {DISOWN}",
             check=False,
         )
 

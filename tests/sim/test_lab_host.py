@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests import lab
+from tests.lab.apt_repository.debs import Deb, Entry, build, link, program
 from tests.sim import faults, inventory
 from tests.sim.faults import Fault
-from tests.sim.lab_host import SimulatedGpus
+from tests.sim.lab_host import LIBRARIES, SimulatedGpus
 
 pytestmark = pytest.mark.lab
 
@@ -83,3 +85,21 @@ def test_wsl2_looks_like_wsl2(host: lab.Host) -> None:
     assert _answer(host, "ls /sys/bus/pci/devices; ls -d /proc/driver/nvidia 2>/dev/null")[1] == ""
     bench.remove()
     assert "microsoft" not in _answer(host, "cat /proc/version")[1]
+
+
+def test_files_of_packages_outlive_the_cards(host: lab.Host, tmp_path: Path) -> None:
+    library = f"{LIBRARIES}/libnvidia-ml.so"
+    files = {
+        f"{library}.1.2": Entry(b"1.2"),
+        f"{library}.1": link("libnvidia-ml.so.1.2"),
+        "/usr/bin/nvidia-smi": program(""),
+    }
+    built = build(Deb(name="qwenlab-lab-smi", version="1", summary="owns nvidia-smi", files=files), tmp_path)
+    host.put(built.read_bytes(), "/root/smi.deb")
+    bench = SimulatedGpus(host)
+    bench.install(inventory.load("1x3090"), driver=None)
+    host.ssh_run("dpkg -i /root/smi.deb")
+    bench.set_faults(Fault.missing_nvml())
+    bench.remove()
+    assert _answer(host, f"cat {library}.1.2; ls /usr/bin/nvidia-smi") == (0, "1.2/usr/bin/nvidia-smi\n")
+    host.ssh_run("dpkg --purge qwenlab-lab-smi")
