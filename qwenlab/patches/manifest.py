@@ -33,6 +33,7 @@ class Condition(_Row):
     vision: bool | None = None
     keyed: bool | None = Field(default=None, description="the engine is given an API key")
     checkpoint: bool = Field(default=False, description="the catalogue names the patch for the plan's checkpoint")
+    named: bool = Field(default=False, description="a planning rule names it: it depends on what no plan holds")
 
 
 class Patch(_Row):

@@ -27,6 +27,7 @@ def needs(condition: Condition, patch_id: str, engine: EnginePlan, *, keyed: boo
             condition.vision is None or vision == condition.vision,
             condition.keyed is None or keyed == condition.keyed,
             not condition.checkpoint or patch_id in named,
+            not condition.named or patch_id in engine.patches,
         )
     )
 

@@ -102,6 +102,11 @@ NEEDS: dict[str, tuple[dict[str, Any], bool, set[str]]] = {
             "gdn-state-bounds",
         },
     ),
+    "block FP8 on Hopper, which a planning rule knows": (
+        {"patches": ("cutlass-rows-sm90",)},
+        False,
+        {"cutlass-rows-sm90"},
+    ),
     "a packed embedding": ({"checkpoint": PACKED}, False, {"quantized-embedding"}),
 }
 

@@ -118,7 +118,7 @@ RULES = (
         applies=lambda c: c.checkpoint.format == "fp8" and HOPPER in c.capabilities,
         then=sets_env(VLLM_USE_DEEP_GEMM="0"),
         because="DeepGEMM's warm-up compiles 1,496 kernels before the first answer, about ten minutes on 32 cores; "
-        "CUTLASS's block FP8 kernel comes compiled",
+        "CUTLASS's block FP8 kernel comes compiled, and the patch cutlass-rows-sm90 keeps it fast at any row count",
         source="vLLM 0.33.0 on an NVIDIA H200 (bench/gpu)",
         evidence=Evidence.MEASURED,
         sets=("VLLM_USE_DEEP_GEMM",),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from packaging.version import Version
 
 from qwenlab.planner.plan import Evidence
-from qwenlab.planner.rules.context import Context
+from qwenlab.planner.rules.context import HOPPER, Context
 from qwenlab.planner.rules.model import Effect, Rule, Topic, always, needs_patch
 
 MENDED_UPSTREAM = Version("0.33.0")
@@ -133,6 +133,15 @@ RULES = (
         "masks the lookup",
         "vllm-project/vllm PR #50021; syv-ai/HyperQwen pr50021",
         lambda c: c.method is not None,
+        Evidence.DERIVED,
+    ),
+    _patch(
+        "cutlass-rows-sm90",
+        "FP8 weights on compute capability 9.0",
+        "CUTLASS's block FP8 falls to a tile of 16 rows whenever a step's rows are no multiple of four, three steps of "
+        "four; the patch pads them",
+        "vllm-project/vllm #44572, #56982; vLLM 0.33.0 on an NVIDIA H200 (docs/gpu_bench.md)",
+        lambda c: c.checkpoint.format == "fp8" and HOPPER in c.capabilities,
         Evidence.DERIVED,
     ),
     Rule(

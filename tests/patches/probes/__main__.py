@@ -13,10 +13,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from probes import attention_groups, configuration, embeddings, kernels, offload, parsing, relay, serving
+from probes import attention_groups, block_fp8, configuration, embeddings, kernels, offload, parsing, relay, serving
 from probes.registry import PROBES, Surroundings
 
-MODULES = (attention_groups, configuration, embeddings, kernels, offload, parsing, relay, serving)
+MODULES = (attention_groups, block_fp8, configuration, embeddings, kernels, offload, parsing, relay, serving)
 
 
 def outcome(name: str, surroundings: Surroundings) -> str:
