@@ -57,6 +57,19 @@ def test_a_hub_that_recovers_is_forgiven(rack: Host, fault: Fault) -> None:
     assert rack.whole()
 
 
+def test_a_server_that_forgets_ranges_and_breaks_off_leaves_no_hole(rack: Host) -> None:
+    """The second request is answered from the first byte on and breaks off early; the third goes on from there."""
+    name = sorted(SHARDS)[0]
+    rack.hub.faults[:] = [
+        Fault(where="cdn", files=name, times=1, reset_at=150_000, orderly=True),
+        Fault(where="cdn", files=name, times=1, no_ranges=True, reset_at=70_000, orderly=True),
+    ]
+    assert rack.fetch() == (0, "")
+    ranges = [request.range for request in rack.hub.requests if request.file == name and request.where == "cdn"]
+    assert ranges == [None, "bytes=150000-", "bytes=70000-"]
+    assert rack.whole()
+
+
 def test_retry_after_is_obeyed_and_too_many_failures_end_it(rack: Host) -> None:
     rack.hub.faults[:] = [faults.rate_limited(0)]
     code, words = rack.fetch(attempts=3)

@@ -1,4 +1,4 @@
-"""One file over HTTP: resumed by ranges, digested while it is written, patient with a server in trouble."""
+"""One file: resumed at the byte it had reached, digested while it is written, patient with a server in trouble."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from qwenlab.remote.checkpoint.files import Digests, FileEntry, Hasher, read_into
-from qwenlab.remote.checkpoint.words import DigestError, HubStatusError, status_of
+from qwenlab.remote.checkpoint.transport import Transport
+from qwenlab.remote.checkpoint.words import DigestError, status_of
 
-NETWORK_CHUNK = 512 << 10  # bytes
-TIMEOUT_S = 60.0  # without a byte
 LONGEST_PAUSE_S = 60.0
 WRONG_CONTENTS = 3  # times that a file may arrive with another digest
 PASSING = (408, 425, 429, 500, 502, 503, 504)  # statuses that a later request may not meet
@@ -79,17 +77,16 @@ class Download:
     """A file on its way.
 
     Attributes:
-        url: where it is asked for; redirects are followed, without the token.
+        transport: the way that it comes.
         target: final name; it grows under `<name>.incomplete` beside it.
         entry: size and digest that it must have.
         count: told of bytes that arrived or, negative, that must come again.
         stop: set when another file has failed for good.
     """
 
-    url: str
+    transport: Transport
     target: Path
     entry: FileEntry
-    token: str | None
     count: Callable[[int], None]
     patience: Patience
     stop: threading.Event
@@ -111,6 +108,7 @@ class Download:
                 return digests
             self.count(-digests.size)
             incomplete.unlink()
+            self.transport.wrong(self.entry)
         raise DigestError(
             f"{self.entry.path} arrived {WRONG_CONTENTS} times with another content than announced: something "
             "between this host and the source changes it (a proxy or mirror?), or the source is damaged; nothing of it "
@@ -129,7 +127,7 @@ class Download:
             while hasher.size < self.entry.size:
                 before = hasher.size
                 try:
-                    hasher = self._append(handle.fileno(), hasher)
+                    self._append(handle.fileno(), hasher)
                 except Exception as error:
                     failures = 1 if hasher.size > before else failures + 1
                     if failures >= self.patience.attempts or not passing(error) or self.stop.is_set():
@@ -138,37 +136,24 @@ class Download:
             os.fsync(handle.fileno())
         return hasher.digests()
 
-    def _append(self, descriptor: int, hasher: Hasher) -> Hasher:
-        """Ask for what is missing and write what comes; returns the hasher, a fresh one when all came anew."""
-        request = urllib.request.Request(self.url)
-        request.add_header("Accept-Encoding", "identity")
-        if hasher.size:
-            request.add_header("Range", f"bytes={hasher.size}-")
-        if self.token:
-            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
-        try:
-            response = urllib.request.urlopen(request, timeout=TIMEOUT_S)
-        except urllib.error.HTTPError as error:
-            with error:
-                headers = error.headers
-                code = headers.get("X-Error-Code")
-                raise HubStatusError(error.code, code, headers.get("Retry-After")) from None
-        with response:
-            if hasher.size and response.status != 206:
+    def _append(self, descriptor: int, hasher: Hasher) -> None:
+        """Ask for what is missing and write what comes. The hasher tells at any time what the file holds."""
+        with self.transport.open(self.entry, hasher.size) as (begin, pieces):
+            if begin != hasher.size:
                 self.count(-hasher.size)
                 os.ftruncate(descriptor, 0)
-                hasher = Hasher.of(self.entry)
-            while hasher.size < self.entry.size:
-                # what is there, without waiting for more: little is lost when the process is killed
-                part = memoryview(response.read1(min(NETWORK_CHUNK, self.entry.size - hasher.size)))
-                if not part:
-                    raise http.client.IncompleteRead(b"", self.entry.size - hasher.size)
+                hasher.restart()
+            for piece in pieces:
+                part = piece[: self.entry.size - hasher.size]
                 write_all(descriptor, part)
                 hasher.update(part)
                 self.count(len(part))
                 if self.stop.is_set():
                     raise InterruptedError("another file of the checkpoint could not be fetched")
-        return hasher
+                if hasher.size == self.entry.size:
+                    break
+        if hasher.size < self.entry.size:
+            raise http.client.IncompleteRead(b"", self.entry.size - hasher.size)
 
 
 def write_all(descriptor: int, data: memoryview) -> None:

@@ -32,6 +32,7 @@ from qwenlab.remote.checkpoint.listing import (
 )
 from qwenlab.remote.checkpoint.manifest import Journal, Manifest
 from qwenlab.remote.checkpoint.status import Status
+from qwenlab.remote.checkpoint.transport import Ranges, Transport, XetFirst
 from qwenlab.remote.checkpoint.words import FetchError, causes, explain
 
 FILES_AT_ONCE = 4
@@ -170,12 +171,13 @@ class Fetch:
         return from_hub(job, self.patience)
 
     def _downloader(self, listing: Listing) -> Callable[[FileEntry], str]:
+        transport = self._transport(listing)
+
         def get(entry: FileEntry) -> str:
             download = Download(
-                url=listing.url(entry),
+                transport=transport,
                 target=place_of(self.directory, entry),
                 entry=entry,
-                token=self.job.token if self.job.source == "hub" else None,
                 count=self.status.add,
                 patience=self.patience,
                 stop=self.stop,
@@ -183,6 +185,15 @@ class Fetch:
             return self._note(entry, download.run())
 
         return get
+
+    def _transport(self, listing: Listing) -> Transport:
+        job = self.job
+        if job.source == "peer":
+            return Ranges(listing.url, None)
+        plain = Ranges(listing.url, job.token)
+        if job.fetcher == "ranges":
+            return plain
+        return XetFirst(plain, listing.url, job.endpoint, job.token, job.xet_buffer, self.status.note)
 
     def _offline(self) -> tuple[Listing, Callable[[FileEntry], str]]:
         job = self.job

@@ -54,9 +54,14 @@ class Hasher:
     """Digests of a content as it passes by. Git's blob id needs the size in advance; None leaves it out."""
 
     def __init__(self, blob_size: int | None = None) -> None:
+        self._blob_size = blob_size
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what has passed by."""
         self.size = 0
         self._sha256 = hashlib.sha256()
-        self._blob = None if blob_size is None else hashlib.sha1(f"blob {blob_size}\0".encode())
+        self._blob = None if self._blob_size is None else hashlib.sha1(f"blob {self._blob_size}\0".encode())
 
     @classmethod
     def of(cls, entry: FileEntry) -> Hasher:

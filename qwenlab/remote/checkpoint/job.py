@@ -23,6 +23,8 @@ class Job:
         environment: proxies and certificates.
         verify: how files that lie there already are held against the manifest: `off`, `size` or `digest`.
         attempts, backoff_s: how often in a row a request may fail, and the first pause; it doubles.
+        fetcher: `auto`: Xet storage where the hub has the files there; `ranges`: plain HTTP.
+        xet_buffer: bytes that may be on their way from Xet storage; they come again after a kill.
         prepare: `directory` and `recipe` of what `qwenlab.preparation` does afterwards; None for nothing.
     """
 
@@ -41,6 +43,8 @@ class Job:
     verify: str = "size"
     attempts: int = 6
     backoff_s: float = 1.0
+    fetcher: str = "auto"
+    xet_buffer: int = 256 << 20
     prepare: dict[str, Any] | None = None
 
     def __repr__(self) -> str:

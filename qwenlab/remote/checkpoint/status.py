@@ -31,6 +31,10 @@ class Status:
             self._write()
         print(f"{phase}{': ' if message else ''}{message}", flush=True)
 
+    def note(self, message: str) -> None:
+        """A remark for the unit's journal; the phase stays as it is."""
+        print(message, flush=True)
+
     def expect(self, total: int, done: int = 0) -> None:
         """Begin to count towards `total` bytes."""
         with self._lock:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from typing import Literal
 
-Where = Literal["api", "resolve", "cdn", "any"]
+Where = Literal["api", "resolve", "cdn", "xet", "any"]
 
 
 @dataclass
@@ -14,7 +14,8 @@ class Fault:
     """What goes wrong, where, and how often.
 
     Attributes:
-        where: `api` (model info, tree), `resolve` (the redirect or small files), `cdn` (LFS content) or `any`.
+        where: `api` (model info, tree), `resolve` (the redirect or small files), `cdn` (LFS content), `xet`
+            (the same from Xet storage) or `any`.
         files: glob over the file's path in the repository; `*` also takes requests that name no file.
         times: how many requests fail before all is well again; None for all.
         status: answer with this status instead; None to answer in the normal way, with the faults below.
@@ -24,6 +25,7 @@ class Fault:
         orderly: or with an orderly close, as a proxy does that gives up.
         bytes_per_second: send no faster than this.
         corrupt: turn over one bit in the middle of the content.
+        no_ranges: send the whole content whatever range was asked for.
     """
 
     where: Where = "any"
@@ -36,6 +38,7 @@ class Fault:
     orderly: bool = False
     bytes_per_second: int | None = None
     corrupt: bool = False
+    no_ranges: bool = False
 
     def applies(self, where: Where, file: str | None) -> bool:
         """Whether this request is one that fails."""

@@ -2,8 +2,8 @@
 
 Addresses, headers and error codes as huggingface_hub 2.4 reads them (file_download.py, hf_api.py,
 utils/_http.py) and the Hub documents them: model info and tree, `resolve` with `X-Repo-Commit`, `ETag`,
-`X-Linked-Size` and `X-Linked-Etag`, LFS content behind a redirect to another origin (the CDN), ranges. It names no
-Xet storage, so that clients take the plain HTTP way.
+`X-Linked-Size` and `X-Linked-Etag`, LFS content behind a redirect to another origin (the CDN), ranges. Only with
+`xet` it names Xet storage, a third origin; without, clients take the plain HTTP way.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from tests.lab.servers import xet
 from tests.lab.servers.faults import Fault, Where
-from tests.lab.servers.http import Handler, RangeNotSatisfiable, Server, parse_range
+from tests.lab.servers.http import ByteRange, Handler, RangeNotSatisfiable, Server, parse_range
 from tests.lab.servers.repository import Repository, RepositoryFile
 
 _CHUNK = 64 << 10
+_XET_TOKEN = "xet-token-of-this-hub"
 _FILE_HEADERS = {"Accept-Ranges": "bytes", "Cache-Control": "no-store"}
 
 
@@ -51,22 +53,25 @@ class Request:
 
 
 class Hub:
-    """The hub; `with Hub(address) as hub:` serves on two ports, API and CDN.
+    """The hub; `with Hub(address) as hub:` serves on three ports: API, CDN and Xet storage.
 
     Attributes:
         faults: what is to go wrong; the first that applies counts. Tests change it while the hub runs.
         tokens: valid tokens, and whether each may read gated repositories.
         requests: all requests so far.
+        xet: whether content in LFS is offered from Xet storage, too.
     """
 
     def __init__(self, address: str = "127.0.0.1", port: int = 0) -> None:
         self.faults: list[Fault] = []
         self.tokens: dict[str, bool] = {}
         self.requests: list[Request] = []
+        self.xet = False
         self._repositories: dict[str, Repository] = {}
         self._lock = threading.Lock()
         self._api = Server(address, self._answer_api, port)
         self._cdn = Server(address, self._answer_cdn)
+        self._xet = Server(address, self._answer_xet)
 
     @property
     def endpoint(self) -> str:
@@ -76,7 +81,7 @@ class Hub:
     @contextmanager
     def running(self) -> Iterator[Hub]:
         """Serve within."""
-        with self._api.running(), self._cdn.running():
+        with self._api.running(), self._cdn.running(), self._xet.running():
             yield self
 
     def add(self, name: str, directory: Path, *, gated: bool = False, private: bool = False) -> str:
@@ -108,6 +113,8 @@ class Hub:
                 self._info(handler, f"{owner}/{name}", "/".join(revision))
             case ["api", "models", owner, name, "tree", revision, *below]:
                 self._tree(handler, f"{owner}/{name}", revision, "/".join(below))
+            case ["api", "models", owner, name, "xet-read-token", revision]:
+                self._xet_token(handler, f"{owner}/{name}", revision)
             case [owner, name, "resolve", revision, *path] if path:
                 self._resolve(handler, f"{owner}/{name}", revision, "/".join(path))
             case _:
@@ -163,6 +170,9 @@ class Hub:
             self._send(handler, request, entry, headers)
             return
         linked = {"X-Linked-Size": str(entry.size), "X-Linked-Etag": f'"{entry.sha256}"'}
+        if self.xet:
+            refresh = f"{self.endpoint}/api/models/{name}/xet-read-token/{commit}"
+            linked |= {"X-Xet-Hash": xet.xet_hash(entry), "Link": f'<{refresh}>; rel="xet-auth"'}
         location = f"{self._cdn.url}/{name}/{entry.sha256}/{quote(path, safe='')}"
         request.status = 302
         handler.reply(302, f"Found. Redirecting to {location}".encode(), {**headers, **linked, "Location": location})
@@ -180,6 +190,72 @@ class Hub:
             self._refuse(handler, request, 404, "EntryNotFound", "Entry not found")
         else:
             self._send(handler, request, entry, {"ETag": f'"{entry.sha256}"', **_FILE_HEADERS})
+
+    def _xet_token(self, handler: Handler, name: str, revision: str) -> None:
+        """Whoever may read the repository gets a token of the storage, in headers and body alike."""
+        request = self._note(handler, "api", None)
+        if self._open(handler, request, name, revision) is None:
+            return
+        expiry = int(time.time()) + 3600
+        headers = {
+            "X-Xet-Cas-Url": self._xet.url,
+            "X-Xet-Access-Token": _XET_TOKEN,
+            "X-Xet-Token-Expiration": str(expiry),
+        }
+        request.status = 200
+        body = {"accessToken": _XET_TOKEN, "exp": expiry, "casUrl": self._xet.url}
+        handler.reply(200, json.dumps(body).encode(), headers, "application/json")
+
+    def _answer_xet(self, handler: Handler) -> None:
+        parts = handler.route.strip("/").split("/")
+        files = {
+            entry for one in self._repositories.values() for commit in one.commits.values() for entry in commit.values()
+        }
+        match parts:
+            case ["v1", "reconstructions", digest]:
+                found = next((entry for entry in files if xet.xet_hash(entry) == digest), None)
+                xorb = None
+            case ["xorbs", digest]:
+                found = next((entry for entry in files if entry.sha256[:56] == digest[:56]), None)
+                xorb = found and xet.Xorb(found, int(digest[56:], 16))
+            case _:
+                found = xorb = None
+        request = self._note(handler, "xet", found.path if found else None)
+        request.authorized = self._token(handler) == _XET_TOKEN
+        if found is None:
+            self._refuse(handler, request, 404, "", "Not found")
+        elif self._fail(handler, request):
+            return
+        elif xorb is None and not request.authorized:
+            self._refuse(handler, request, 401, "", "no token of the storage")
+        else:
+            try:
+                part = xet.whole_or_part(handler.headers.get("Range"), xorb.size if xorb else found.size)
+            except RangeNotSatisfiable:
+                self._refuse(handler, request, 416, "", "begins beyond the end")
+                return
+            if xorb is None:
+                request.status = 200
+                _json(handler, xet.reconstruction(found, part, self._xet.url))
+            else:
+                self._send_xorb(handler, request, xorb, part)
+
+    def _send_xorb(self, handler: Handler, request: Request, xorb: xet.Xorb, part: ByteRange) -> None:
+        fault = self._fault(request) or Fault()
+        request.status = 206
+        handler.send_response(206)
+        handler.send_header("Content-Length", str(part.length))
+        handler.send_header("Content-Range", part.header())
+        handler.end_headers()
+        began = time.monotonic()
+        for position, piece in xorb.read(part):
+            if fault.reset_at is not None and position >= fault.reset_at:
+                handler.break_connection(orderly=fault.orderly)
+                return
+            wrong = _with_wrong_bit(piece, position, xorb.entry.size) if fault.corrupt else piece
+            handler.wfile.write(wrong)
+            request.sent += len(piece)
+            _slow_down(fault, began, request.sent)
 
     def _open(
         self, handler: Handler, request: Request, name: str, revision: str
@@ -212,7 +288,8 @@ class Hub:
             request.status = 416
             handler.reply(416, b"", {"Content-Range": f"bytes */{entry.size}"})
             return
-        if handler.headers.get("If-Range", headers["ETag"]) != headers["ETag"]:
+        fault = (self._fault(request) if handler.command != "HEAD" else None) or Fault()
+        if handler.headers.get("If-Range", headers["ETag"]) != headers["ETag"] or fault.no_ranges:
             part = None
         first, length = (part.first, part.length) if part else (0, entry.size)
         request.status = 206 if part else 200
@@ -222,13 +299,14 @@ class Hub:
             handler.send_header(field_name, value)
         handler.end_headers()
         if handler.command != "HEAD":
-            self._send_content(handler, request, entry, first, length)
+            self._send_content(handler, request, fault, entry.source, entry.size, first, first + length)
 
-    def _send_content(self, handler: Handler, request: Request, entry: RepositoryFile, first: int, length: int) -> None:
-        fault = self._fault(request) or Fault()
-        position, end = first, first + length
+    def _send_content(
+        self, handler: Handler, request: Request, fault: Fault, source: Path, size: int, first: int, end: int
+    ) -> None:
+        position = first
         began = time.monotonic()
-        with entry.source.open("rb") as handle:
+        with source.open("rb") as handle:
             handle.seek(first)
             while position < end:
                 wanted = min(_CHUNK, end - position)
@@ -238,12 +316,10 @@ class Hub:
                         handler.break_connection(orderly=fault.orderly)
                         return
                 chunk = handle.read(wanted)
-                handler.wfile.write(_with_wrong_bit(chunk, position, entry.size) if fault.corrupt else chunk)
+                handler.wfile.write(_with_wrong_bit(chunk, position, size) if fault.corrupt else chunk)
                 position += len(chunk)
                 request.sent += len(chunk)
-                if fault.bytes_per_second:
-                    due = began + request.sent / fault.bytes_per_second
-                    time.sleep(max(0.0, due - time.monotonic()))
+                _slow_down(fault, began, request.sent)
 
     def _note(self, handler: Handler, where: Where, file: str | None) -> Request:
         request = Request(where, handler.command, handler.route, file, range=handler.headers.get("Range"))
@@ -285,6 +361,11 @@ class Hub:
 
 def _json(handler: Handler, body: object) -> None:
     handler.reply(200, json.dumps(body).encode(), content_type="application/json")
+
+
+def _slow_down(fault: Fault, began: float, sent: int) -> None:
+    if fault.bytes_per_second:
+        time.sleep(max(0.0, began + sent / fault.bytes_per_second - time.monotonic()))
 
 
 def _with_wrong_bit(chunk: bytes, position: int, size: int) -> bytes:
