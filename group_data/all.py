@@ -61,6 +61,9 @@ docs/settings.md says the same as a table.
 # qwen_model_source = "hub"
 #   directory or tar archive on the host that holds the checkpoints, for `path`
 # qwen_model_path = None
+#   how files come from the hub; `auto`: from its Xet storage where they are there, over plain HTTP otherwise;
+#   `ranges`: over plain HTTP
+# qwen_fetcher = "auto"
 #   how each deploy verifies checkpoints that are there; `digest` reads every byte
 # qwen_verify_models = "size"
 #   port on which a host serves checkpoints to the others while a deploy runs

@@ -177,6 +177,7 @@ def job_of(checkpoint: Checkpoint, settings: Settings, token: str | None) -> dic
         "format": None if settings.engine == "cpu" else base.format,
         "status": f"{RUN}/{unit_of(directory)}.json",
         "verify": settings.verify_models,
+        "fetcher": settings.fetcher,
         "environment": {
             **proxies(settings),
             "HF_HOME": f"{settings.home}/.cache/huggingface",

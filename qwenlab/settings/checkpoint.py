@@ -26,6 +26,11 @@ class CheckpointSettings(SettingsGroup):
     model_path: str | None = setting(
         None, "directory or tar archive on the host that holds the checkpoints, for `path`", pattern=r"^/\S*$"
     )
+    fetcher: Literal["auto", "ranges"] = setting(
+        "auto",
+        "how files come from the hub; `auto`: from its Xet storage where they are there, over plain HTTP otherwise; "
+        "`ranges`: over plain HTTP",
+    )
     verify_models: Literal["size", "digest", "off"] = setting(
         "size", "how each deploy verifies checkpoints that are there; `digest` reads every byte"
     )

@@ -72,6 +72,7 @@ class Host:
             "status": str(self.root / "status.json"),
             "endpoint": self.hub.endpoint,
             "backoff_s": 0.01,
+            "environment": {"HF_HOME": str(self.root / "hf")},
             **self.more,
             **more,
         }

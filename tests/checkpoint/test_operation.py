@@ -54,9 +54,10 @@ def test_a_whole_checkpoint_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("more", "wanted"),
     [
-        ({}, {"source": "hub", "endpoint": "https://huggingface.co", "prepare": None}),
+        ({}, {"source": "hub", "endpoint": "https://huggingface.co", "prepare": None, "fetcher": "auto"}),
         ({"model_source": "path", "model_path": "/mnt/usb"}, {"source": "path", "place": "/mnt/usb"}),
         ({"verify_models": "digest"}, {"verify": "digest"}),
+        ({"fetcher": "ranges"}, {"fetcher": "ranges"}),
     ],
 )
 def test_the_job_says_where_from_and_how_to_verify(more: dict[str, Any], wanted: dict[str, Any]) -> None:

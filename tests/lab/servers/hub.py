@@ -60,6 +60,7 @@ class Hub:
         tokens: valid tokens, and whether each may read gated repositories.
         requests: all requests so far.
         xet: whether content in LFS is offered from Xet storage, too.
+        xet_url: where clients are told that storage is; a test may name a place where nobody answers.
     """
 
     def __init__(self, address: str = "127.0.0.1", port: int = 0) -> None:
@@ -72,6 +73,7 @@ class Hub:
         self._api = Server(address, self._answer_api, port)
         self._cdn = Server(address, self._answer_cdn)
         self._xet = Server(address, self._answer_xet)
+        self.xet_url = self._xet.url
 
     @property
     def endpoint(self) -> str:
@@ -198,12 +200,12 @@ class Hub:
             return
         expiry = int(time.time()) + 3600
         headers = {
-            "X-Xet-Cas-Url": self._xet.url,
+            "X-Xet-Cas-Url": self.xet_url,
             "X-Xet-Access-Token": _XET_TOKEN,
             "X-Xet-Token-Expiration": str(expiry),
         }
         request.status = 200
-        body = {"accessToken": _XET_TOKEN, "exp": expiry, "casUrl": self._xet.url}
+        body = {"accessToken": _XET_TOKEN, "exp": expiry, "casUrl": self.xet_url}
         handler.reply(200, json.dumps(body).encode(), headers, "application/json")
 
     def _answer_xet(self, handler: Handler) -> None:
@@ -211,15 +213,14 @@ class Hub:
         files = {
             entry for one in self._repositories.values() for commit in one.commits.values() for entry in commit.values()
         }
+        found: RepositoryFile | None = None
+        xorb: xet.Xorb | None = None
         match parts:
             case ["v1", "reconstructions", digest]:
                 found = next((entry for entry in files if xet.xet_hash(entry) == digest), None)
-                xorb = None
             case ["xorbs", digest]:
                 found = next((entry for entry in files if entry.sha256[:56] == digest[:56]), None)
-                xorb = found and xet.Xorb(found, int(digest[56:], 16))
-            case _:
-                found = xorb = None
+                xorb = xet.Xorb(found, int(digest[56:], 16)) if found else None
         request = self._note(handler, "xet", found.path if found else None)
         request.authorized = self._token(handler) == _XET_TOKEN
         if found is None:
@@ -234,11 +235,11 @@ class Hub:
             except RangeNotSatisfiable:
                 self._refuse(handler, request, 416, "", "begins beyond the end")
                 return
-            if xorb is None:
+            if xorb is not None:
+                self._send_xorb(handler, request, xorb, part)
+            else:
                 request.status = 200
                 _json(handler, xet.reconstruction(found, part, self._xet.url))
-            else:
-                self._send_xorb(handler, request, xorb, part)
 
     def _send_xorb(self, handler: Handler, request: Request, xorb: xet.Xorb, part: ByteRange) -> None:
         fault = self._fault(request) or Fault()
