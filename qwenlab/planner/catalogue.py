@@ -42,14 +42,15 @@ class CheckpointSpec:
         key: name in the catalogue and in settings.
         model: key of the geometry.
         repo, revision: on the hub; a revision of None is resolved when deployed and pinned in the plan.
-        format: int4-autoround, w8a16, fp8, nvfp4, bf16.
-        published_gib: size that the source states.
+        format: int4-autoround, w8a16, fp8, fp8-channel, nvfp4, bf16.
+        published_gib: size of the files that the source states.
         min_compute_capability: oldest cards that vLLM serves it on.
         kernels: family of linear kernels; weight_only ones agree across ranks of different compute capability.
         drafters: drafters trained for these weights' model.
         mtp: it has an MTP head that vLLM loads.
         patches: ids of the patch series that it cannot do without.
         preparation: recipe of qwenlab/preparation that makes it from the repository's files on the host.
+        online: how vLLM quantises its linear layers while it loads them (a word of `--quantization`); None: as stored.
         kld, agreement: mean KL divergence from BF16 and share of equal first choices, where one panel measured it.
     """
 
@@ -72,6 +73,11 @@ class CheckpointSpec:
     quality: str
     source: str
     preparation: str | None = None
+    online: str | None = None
+
+    def named(self, word: str) -> bool:
+        """Whether a setting's word means this checkpoint: a repository means its files as they are stored."""
+        return word in (self.key, self.format) or (word == self.repo and self.online is None)
 
     @cached_property
     def geometry(self) -> ModelGeometry:

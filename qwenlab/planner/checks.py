@@ -118,7 +118,7 @@ def _named(settings: Settings) -> list[CheckpointSpec]:
     word = settings.checkpoint
     if word is None:
         return [spec for spec in checkpoints().values() if spec.model == DEFAULT_MODEL]
-    return [spec for spec in checkpoints().values() if word in (spec.key, spec.format, spec.repo)]
+    return [spec for spec in checkpoints().values() if spec.named(word)]
 
 
 def _missing_cards(inventory: HostInventory, settings: Settings) -> Iterator[str]:

@@ -65,14 +65,24 @@ RECIPES: tuple[Recipe, ...] = (
 # must be an eighth faster than BF16, an 8-bit one (0.003) hardly at all.
 KLD_PRICE = {"speed": 0.0, "balanced": 4.5, "fidelity": 4.5}
 FIDELITY_KLD = 0.01  # `fidelity` leaves out what diverges more
-USUAL_KLD = {"int4": 0.0287, "nvfp4": 0.0177}  # of formats whose checkpoint is not on the catalogue's panel
+USUAL_KLD = {
+    "int4": 0.0287,
+    "nvfp4": 0.0177,
+    "fp8": 0.0031,
+}  # of formats whose checkpoint is not on the catalogue's panel
 PREPARED = 0.97  # a checkpoint that the host has to requantise first must be worth the hour
 
 
 # Data-centre silicon has no published run with weights unpacked by Marlin, or NVFP4 emulated on Hopper, while its 8-bit
-# units are measured: what the model promises for the former is not taken at its word.
-UNPROVEN = 0.7
-_UNPROVEN = {"marlin": (HOPPER, (12, 0)), "nvfp4": (HOPPER, BLACKWELL)}  # kernels: from, until
+# units are measured: what the model promises for the former is not taken at its word. Weights quantised while they are
+# loaded are measured on Hopper only.
+UNPROVEN = 0.6
+_UNPROVEN = (  # kernels, from, until
+    ("marlin", HOPPER, (12, 0)),
+    ("nvfp4", HOPPER, BLACKWELL),
+    ("fp8-channel", (0, 0), HOPPER),
+    ("fp8-channel", BLACKWELL, AFTER),
+)
 
 
 def format_weight(spec: CheckpointSpec, cards: tuple[Card, ...], quality: str) -> float:
@@ -85,7 +95,7 @@ def format_weight(spec: CheckpointSpec, cards: tuple[Card, ...], quality: str) -
     weight = 1 / (1 + KLD_PRICE[quality] * kld)
     if spec.format.endswith("prepared"):
         weight *= PREPARED
-    for start, (since, until) in _UNPROVEN.items():
+    for start, since, until in _UNPROVEN:
         if spec.kernels.startswith(start) and any(since <= card.compute_capability < until for card in cards):
             weight *= UNPROVEN
     return weight
@@ -148,7 +158,7 @@ def combinations_for(knobs: Knobs) -> tuple[tuple[CheckpointSpec, Recipe], ...]:
 
 def _checkpoints_for(knobs: Knobs) -> list[CheckpointSpec]:
     if knobs.checkpoint is not None:
-        return [spec for spec in checkpoints().values() if knobs.checkpoint in (spec.key, spec.format, spec.repo)]
+        return [spec for spec in checkpoints().values() if spec.named(knobs.checkpoint)]
     return [
         spec
         for spec in checkpoints().values()

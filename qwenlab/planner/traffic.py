@@ -12,7 +12,8 @@ from qwenlab.planner.shape import Card
 from qwenlab.planner.throughput import Silicon, WeightTraffic, Work
 
 # First compute capability whose kernels multiply 8-bit or 4-bit inputs; older cards unpack weights (Marlin) or emulate.
-NATIVE = {"fp8-block": (8, 9), "nvfp4": (10, 0)}
+NATIVE = {"fp8-block": (8, 9), "fp8-channel": (8, 9), "nvfp4": (10, 0)}
+KERNEL = {"fp8-block": "8-block", "fp8-channel": "8", "nvfp4": "8"}  # in the throughput model's words
 
 
 def work_of(checkpoint: str, recipe: Recipe, place: Place, split: tuple[int, ...], depth: int) -> Work:
@@ -62,7 +63,7 @@ def traffic(checkpoint: str) -> WeightTraffic:
         head=head,
         mtp=gib["mtp"] * GIB / 1e9,
         draft_head=head,
-        kernel="8" if spec.kernels in NATIVE else "16",
+        kernel=KERNEL.get(spec.kernels, "16"),
     )
 
 

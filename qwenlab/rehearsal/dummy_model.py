@@ -80,7 +80,7 @@ def quantization(format_: str, model: ModelGeometry) -> dict[str, Any] | None:
         if not model.is_full_attention(number)
         for name in ("conv1d", "in_proj_a", "in_proj_b")
     ]
-    if format_ == "bf16":
+    if format_ in ("bf16", "fp8-channel"):  # the latter is quantised while vLLM loads it
         return None
     if format_ == "fp8":
         return {

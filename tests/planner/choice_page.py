@@ -195,6 +195,7 @@ def _engine(engine: EnginePlan) -> str:
     draft = f"{engine.speculation.method} {engine.speculation.tokens}" if engine.speculation else "no drafter"
     weights = engine.checkpoint.repo.split("/")[1]
     prepared = ", prepared" if engine.checkpoint.format.endswith("prepared") else ""
+    prepared += ", to 8 bits while loading" if "quantization" in engine.args else ""
     return (
         f"{(layout + split).strip() or 'one card'}: {weights}{prepared}, {draft}, "
         f"{engine.kv_cache_dtype} on {engine.attention_backend}, {engine.max_model_len:,} tokens, "

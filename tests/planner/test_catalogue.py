@@ -14,7 +14,12 @@ ALL = list(checkpoints().values())
 
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.key)
 def test_sizes_agree_with_the_published_ones(spec: CheckpointSpec) -> None:
-    assert spec.total_gib == pytest.approx(spec.published_gib, rel=0.021)
+    if spec.online is None:
+        assert spec.total_gib == pytest.approx(spec.published_gib, rel=0.021)
+    else:  # the files are those of the checkpoint as it is stored
+        (stored,) = (other for other in ALL if other.repo == spec.repo and other.online is None)
+        assert (spec.revision, spec.published_gib) == (stored.revision, stored.published_gib)
+        assert spec.total_gib < stored.total_gib
 
 
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qwenlab.planner.throughput.calibration import Constants, constants
 from qwenlab.planner.throughput.step import ATTENTION_SHARE, HIDDEN, LAYERS, flops_per_token
-from qwenlab.planner.throughput.work import Work
+from qwenlab.planner.throughput.work import HOPPER, Work
 
 QUERY_WIDTH = 24 * 256  # query heads x head dimension
 
@@ -29,12 +29,9 @@ def _stage_seconds(work: Work, stage: int, c: Constants) -> float:
     attention = 2 * work.depth * QUERY_WIDTH * LAYERS * ATTENTION_SHARE * share  # causal: half of 4 x depth x width
     rates = []
     for card in cards if work.tp == 1 else dict.fromkeys(cards):
-        eight = work.weights.kernel == "8" and card.fp8_tflops
-        gemm_rate = (
-            (card.fp8_tflops or 0.0) * c.prefill_efficiency["8"]
-            if eight
-            else card.fp16_tflops * c.prefill_efficiency["16"]
-        )
+        eight = work.weights.kernel != "16" and card.fp8_tflops
+        efficiency = c.hopper["prefill_16"] if card.compute_capability == HOPPER else c.prefill_efficiency["16"]
+        gemm_rate = (card.fp8_tflops or 0.0) * c.prefill_efficiency["8"] if eight else card.fp16_tflops * efficiency
         attention_rate = card.fp16_tflops * c.prefill_efficiency["attention"]
         rates.append(flops_per_token(share, False) / gemm_rate + attention / attention_rate)
     seconds = max(rates) / work.tp / 1e12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import hypot, log2
 
 from qwenlab.planner.throughput.calibration import Constants, constants
-from qwenlab.planner.throughput.work import GB, Link, Silicon, Work
+from qwenlab.planner.throughput.work import GB, HOPPER, Link, Silicon, WeightTraffic, Work
 
 LAYERS = 64
 ATTENTION_SHARE = 0.25  # every fourth layer keeps a KV cache, the others a recurrent state
@@ -63,11 +63,8 @@ def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: float
     tokens = streams * (work.draft_tokens + 1)
     read = card.bandwidth_gb_s * c.read_efficiency
     w, tp = work.weights, work.tp
-    weight_gb = w.body * share + (w.head if last else 0.0)
-    gemm = hypot(
-        weight_gb / tp / read * 1e3,
-        tokens * flops_per_token(share, last) / tp / (tensor_tflops(card, w.kernel, c) * 1e12) * 1e3,
-    )
+    weight_gb = w.body * share / _body_read(card, w, c) + (w.head if last else 0.0)
+    gemm = hypot(weight_gb / tp / read * 1e3, _compute_ms(card, w, share, last, tokens, c) / tp)
     gdn_layers = LAYERS * (1 - ATTENTION_SHARE) * share
     state_gb = streams * (work.draft_tokens + 2) * gdn_layers * STATE_ELEMENTS * work.state_bytes / tp / GB
     drafting = _draft_read_gb(work) / tp / read * 1e3 if last and work.draft is not None else 0.0
@@ -80,6 +77,24 @@ def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: float
     )
 
 
+def _body_read(card: Silicon, weights: WeightTraffic, c: Constants) -> float:
+    """Share of the usual read rate that the layers' weights reach."""
+    return c.hopper["read_8"] if weights.kernel != "16" and card.compute_capability == HOPPER else 1.0
+
+
+def _compute_ms(card: Silicon, weights: WeightTraffic, share: float, last: bool, tokens: float, c: Constants) -> float:
+    """Multiplying the weights of one stage by `tokens` rows.
+
+    CUTLASS's block FP8 on compute capability 9.0 works on whole tiles of 128 rows from `few_rows` on.
+    """
+    rate = tensor_tflops(card, weights.kernel, c)
+    wide_tile = c.hopper["few_rows"] < tokens <= c.hopper["tile_rows"]
+    if wide_tile and weights.kernel == "8-block" and card.compute_capability == HOPPER:
+        tokens = c.hopper["tile_rows"]
+        rate *= c.hopper["tile_efficiency"] / c.compute_efficiency["8"]
+    return tokens * flops_per_token(share, last) / (rate * 1e12) * 1e3
+
+
 def flops_per_token(share: float, last: bool) -> float:
     """Multiply-adds of the weights one token passes, counted as two."""
     return 2 * (BODY_PARAMETERS * share + (HEAD_PARAMETERS if last else 0.0))
@@ -87,7 +102,7 @@ def flops_per_token(share: float, last: bool) -> float:
 
 def tensor_tflops(card: Silicon, kernel: str, c: Constants) -> float:
     """Rate that GEMMs reach on this card: 8-bit inputs where both the checkpoint and the card have them."""
-    if kernel == "8" and card.fp8_tflops:
+    if kernel != "16" and card.fp8_tflops:
         return card.fp8_tflops * c.compute_efficiency["8"]
     return card.fp16_tflops * c.compute_efficiency["16"]
 

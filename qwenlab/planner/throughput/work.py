@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 GB = 1e9
+HOPPER = (9, 0)
 
 
 class Link(StrEnum):
@@ -41,7 +42,7 @@ class WeightTraffic:
         head: lm_head.
         mtp: the MTP layer; read once for every draft token.
         draft_head: head that an MTP draft token goes through: a cut vocabulary's, else `head`.
-        kernel: "16" weight-only or 16-bit GEMMs, "8" GEMMs on 8-bit inputs.
+        kernel: "16" weight-only or 16-bit GEMMs, "8" GEMMs on 8-bit inputs, "8-block" those with a scale per block.
     """
 
     body: float

@@ -114,6 +114,7 @@ QUANTIZATION = {
     "fp8": (("fp8", "compressed-tensors"), 8),
     "nvfp4": (("modelopt", "modelopt_fp4", "modelopt_mixed", "compressed-tensors"), 4),
     "bf16": ((None,), None),
+    "fp8-channel": ((None,), None),  # quantised while vLLM loads it
 }
 
 
