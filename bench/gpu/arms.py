@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from bench.gpu import layouts
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner import plan
 from qwenlab.planner.catalogue import checkpoints
@@ -141,8 +143,10 @@ def stock(models_dir: Path) -> list[dict[str, Any]]:
     return [{**arm, "name": "stock", "group": "stock", "bursts": BURSTS, "named_cards": [0]}]
 
 
-def planned(inventory: HostInventory, card: int, workloads: list[str]) -> list[dict[str, Any]]:
-    """What qwenlab plans for one card, as it emits it: only dummy weights and a fixed acceptance are added.
+def planned(
+    inventory: HostInventory, cards: Sequence[int], workloads: list[str], named: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """What qwenlab plans for these cards, as it emits it: only dummy weights and a fixed acceptance are added.
 
     Dummy checkpoints are written where the plan looks for its own.
     """
@@ -151,9 +155,10 @@ def planned(inventory: HostInventory, card: int, workloads: list[str]) -> list[d
         settings = load(
             {
                 "qwen_workload": workload,
-                "qwen_cards": [str(card)],
+                "qwen_cards": [str(card) for card in cards],
                 "qwen_nvlink_multicast": False,
                 "qwen_served_model_names": ["q"],
+                **(named or {}),
             }
         )
         host = plan(inventory, settings)
@@ -167,12 +172,12 @@ def planned(inventory: HostInventory, card: int, workloads: list[str]) -> list[d
                 args["speculative-config"] = args["speculative-config"] | SYNTHETIC
             arms.append(
                 {
-                    "name": f"plan-{workload}",
+                    "name": "-".join(["plan", workload, *map(str, cards), *map(str, (named or {}).values())]),
                     "group": "plan",
                     "what": "serve",
                     "release": "patched",
-                    "cards": 1,
-                    "named_cards": [card],
+                    "cards": len(cards),
+                    "named_cards": list(cards),
                     "model": args.pop("model"),
                     "args": args,
                     "env": engine.env,
@@ -187,7 +192,19 @@ def planned(inventory: HostInventory, card: int, workloads: list[str]) -> list[d
     return arms
 
 
-GROUPS = {"smoke": smoke, "stock": stock, "memory": memory}
+def _drafts(models_dir: Path) -> dict[str, Any]:
+    return speculative("dflash", models_dir) | SYNTHETIC
+
+
+GROUPS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    "smoke": smoke,
+    "stock": stock,
+    "memory": memory,
+    "pipeline": lambda folder: layouts.pipelines(H200, folder / "fp8", _drafts(folder)),
+    "refused": lambda folder: layouts.refused(H200, folder / "fp8", _drafts(folder)),
+    "tensor": lambda folder: layouts.tensor(H200, folder / "fp8", _drafts(folder)),
+    "equality": lambda folder: layouts.equality(folder / "small"),
+}
 
 
 def write_models(models_dir: Path) -> None:
@@ -207,13 +224,15 @@ def main() -> None:
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--inventory", type=Path, help="`probe --json` of the machine: adds what qwenlab plans for it")
     options.add_argument("--workloads", default="chat,batch,long")
-    options.add_argument("--card", type=int, default=0, help="the card that the plans are for")
+    options.add_argument("--card", default="0", help="the cards that the plans are for, with commas")
+    options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the plans")
     given = options.parse_args()
     write_models(given.models)
     arms = [arm for name in filter(None, given.group.split(",")) for arm in GROUPS[name](given.models)]
     if given.inventory:
         inventory = HostInventory.model_validate(json.loads(given.inventory.read_text())["inventory"])
-        arms += planned(inventory, given.card, given.workloads.split(","))
+        named = dict(item.split("=", 1) for item in given.set)
+        arms += planned(inventory, [int(card) for card in given.card.split(",")], given.workloads.split(","), named)
     given.out.write_text(json.dumps(arms, indent=1) + "\n")
     print(f"{len(arms)} arms in {given.out}")
 

@@ -44,6 +44,7 @@ class Answer:
     times: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
+    margins: list[float] = field(default_factory=list)
     error: str | None = None
 
     @property
@@ -114,11 +115,12 @@ class Client:
             change["acceptance_length"] = round(1 + change.get("spec_decode_num_accepted_tokens", 0) / drafts, 3)
         return {"label": burst.label, "concurrency": burst.concurrency, **measure(answers, wall), "counters": change}
 
-    async def greedy(self, prompt: list[int], tokens: int) -> list[int]:
-        """The greedy continuation of `prompt` as token ids."""
-        return (await self._ask(prompt, tokens)).token_ids
+    async def greedy(self, prompt: list[int], tokens: int) -> dict[str, Any]:
+        """The greedy continuation of `prompt`: token ids, and by how much (nats) each led over the next best."""
+        answer = await self._ask(prompt, tokens, logprobs=2)
+        return {"tokens": answer.token_ids, "margins": answer.margins, "error": answer.error}
 
-    async def _ask(self, prompt: list[int], tokens: int) -> Answer:
+    async def _ask(self, prompt: list[int], tokens: int, logprobs: int | None = None) -> Answer:
         answer = Answer(time.perf_counter())
         body = {
             "model": self._model,
@@ -129,6 +131,7 @@ class Client:
             "stream": True,
             "return_token_ids": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            **({} if logprobs is None else {"logprobs": logprobs}),
         }
         try:
             async with self._session.post(f"{self._base}/v1/completions", json=body) as response:
@@ -160,6 +163,9 @@ def _take(answer: Answer, event: dict[str, Any]) -> None:
         return
     for choice in event.get("choices", ()):
         answer.token_ids += choice.get("token_ids") or []
+        for best in (choice.get("logprobs") or {}).get("top_logprobs") or []:
+            first, second = sorted(best.values(), reverse=True)[:2]
+            answer.margins.append(round(first - second, 4))
     count = (event.get("usage") or {}).get("completion_tokens", 0)
     if count > answer.tokens:
         answer.times.append(time.perf_counter())

@@ -66,6 +66,9 @@ def run_arm(
     try:
         if arm["what"] == "pool":
             result["state"] = "ok" if server.wait_for_pool(limit) else "failed"
+        elif arm["what"] == "refused":
+            server.wait_ready(limit)
+            result["state"] = "ok" if arm["words"] in server.text() else "failed"
         else:
             ready = server.wait_ready(limit)
             result |= {"state": "ok" if ready else "failed", "ready_s": ready}

@@ -82,6 +82,10 @@ class Server:
         """What the engine printed so far."""
         return parse(self.log_path.read_text(errors="replace"))
 
+    def text(self) -> str:
+        """All that the engine printed so far."""
+        return self.log_path.read_text(errors="replace")
+
     def tail(self, lines: int = 25) -> str:
         """The last lines of the log, for a failure's report."""
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
