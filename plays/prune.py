@@ -1,6 +1,7 @@
 """Checkpoints that nobody uses, shown and, when confirmed, removed:  pyinfra inventory/lab.py plays/prune.py
 
-`--dry` shows only. Used is what a plan, a kept release or a running engine names; nothing else is ever touched.
+`--dry` shows only. Used is what the plan, a generation that a rollback brings back, or a running engine names; nothing
+else is ever touched.
 """
 
 from tasks import checkpoints, host

@@ -75,7 +75,7 @@ class HostAddresses(FactBase[list[str]]):
 
 @dataclass(frozen=True)
 class UnusedCheckpoint:
-    """A revision that no plan, kept release or running engine uses; `bytes` are what its removal frees."""
+    """A revision that no plan, kept generation or running engine uses; `bytes` are what its removal frees."""
 
     path: str
     bytes: int
@@ -85,9 +85,9 @@ class UnusedCheckpoint:
 class UnusedCheckpoints(FactBase[list[UnusedCheckpoint]]):
     """What could be pruned."""
 
-    def command(self, models: str, releases: str, etc: str) -> str:
+    def command(self, models: str, generations: str, etc: str) -> str:
         """Ask qwenlab's own program on the host."""
-        listed = " ".join(shlex.quote(path) for path in (models, releases, etc))
+        listed = " ".join(shlex.quote(path) for path in (models, generations, etc))
         return (
             f"test ! -e {LIBRARY}/qwenlab/remote/checkpoint/prune.py || "
             f"(cd {LIBRARY} && python3 -B -m qwenlab.remote.checkpoint.prune {listed})"

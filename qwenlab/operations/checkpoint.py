@@ -29,6 +29,7 @@ from qwenlab.operations.paths import Directory
 from qwenlab.operations.planning import host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import Checkpoint, HostPlan
+from qwenlab.remote.generation import KEPT
 from qwenlab.render import ETC, RemoteFile, checkpoint_directory
 from qwenlab.settings import Settings
 
@@ -134,12 +135,10 @@ def fetch(
             host.noop(f"{one.repo}@{one.revision[:12]} is whole, or comes from a peer")
     if not lacking:
         return
-    if python is None:
-        steps, reasons = with_series(settings, steps)
-        if reasons:
-            yield refusal(reasons)
-            return
-        python = interpreter(settings, steps)
+    python, reasons = interpreter(settings, steps, python)
+    if reasons:
+        yield refusal(reasons)
+        return
     for one in lacking:
         job = job_of(one, settings, token)
         if peers and lab.source(base_of(one).place) != host.name:
@@ -155,10 +154,13 @@ def fetch(
         yield FunctionCommand(follow, [unit, job["status"], one.repo, connector_arguments()], {})
 
 
-def interpreter(settings: Settings, steps: tuple[BuildStep, ...]) -> str:
-    """Python of the release that the settings ask for on the current host."""
-    release = wanted_release(settings, engine_state(settings), steps)
-    return f"{settings.release_directory}/releases/{release}/venv/bin/python"
+def interpreter(settings: Settings, steps: tuple[BuildStep, ...], given: str | None) -> tuple[str, tuple[str, ...]]:
+    """The Python that was given, else that of the release that the host's plan asks for; reasons for a refusal."""
+    if given is not None:
+        return given, ()
+    steps, reasons = with_series(settings, steps)
+    release = "" if reasons else wanted_release(settings, engine_state(settings), steps)
+    return f"{settings.release_directory}/releases/{release}/venv/bin/python", reasons
 
 
 def job_of(checkpoint: Checkpoint, settings: Settings, token: str | None) -> dict[str, Any]:
@@ -242,12 +244,10 @@ def serve(
         state = found.get(directory, CheckpointState())
         if state.manifest is not None:
             lab.served[place] = Served(host.name, f"http://{address}:{settings.peer_port}", state.manifest)
-    if python is None:
-        steps, reasons = with_series(settings, steps)
-        if reasons:
-            yield refusal(reasons)
-            return
-        python = interpreter(settings, steps)
+    python, reasons = interpreter(settings, steps, python)
+    if reasons:
+        yield refusal(reasons)
+        return
     clients = sorted({name for place in mine for name in lab.lacking(place)})
     job = {
         "models": settings.model_directory,
@@ -305,14 +305,14 @@ def stop_serving(settings: Settings) -> Generator[PyinfraCommand, None, None]:
 
 @operation()
 def prune(settings: Settings) -> Generator[PyinfraCommand, None, None]:
-    """Remove the revisions that no plan, no kept release and no running engine uses; each is named first.
+    """Remove the revisions that no plan, no kept generation and no running engine uses; each is named first.
 
     Args:
         settings: the host's settings.
     """
-    places = (settings.model_directory, f"{settings.release_directory}/releases", ETC)
-    models, releases, etc = places
-    found = host.get_fact(UnusedCheckpoints, models=models, releases=releases, etc=etc)
+    places = (settings.model_directory, f"/{KEPT}", ETC)
+    models, generations, etc = places
+    found = host.get_fact(UnusedCheckpoints, models=models, generations=generations, etc=etc)
     if not found:
         host.noop("every checkpoint is in use")
         return

@@ -23,10 +23,10 @@ class Disk:
     """A host's directories."""
 
     def __init__(self, root: Path) -> None:
-        self.models, self.releases, self.etc, self.proc = (
-            root / name for name in ("models", "releases", "etc", "proc")
+        self.models, self.generations, self.etc, self.proc = (
+            root / name for name in ("models", "generations", "etc", "proc")
         )
-        for path in (self.models, self.releases, self.etc, self.proc):
+        for path in (self.models, self.generations, self.etc, self.proc):
             path.mkdir()
 
     def revision(self, name: str, repo: str = "lab/tiny") -> Path:
@@ -44,7 +44,7 @@ class Disk:
         return directory
 
     def unused(self) -> list[Path]:
-        return [one.path for one in prune.unused(self.models, self.releases, self.etc, self.proc)]
+        return [one.path for one in prune.unused(self.models, self.generations, self.etc, self.proc)]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_revision_that_nobody_names_is_unused(disk: Disk) -> None:
     assert new.exists()
 
 
-@pytest.mark.parametrize("user", ["plan", "engine file", "kept release", "command line", "mapped", "open file"])
+@pytest.mark.parametrize("user", ["plan", "engine file", "kept generation", "command line", "mapped", "open file"])
 def test_each_kind_of_use_keeps_a_revision(disk: Disk, user: str) -> None:
     used = disk.revision(OLD)
     if user == "plan":
@@ -68,9 +68,10 @@ def test_each_kind_of_use_keeps_a_revision(disk: Disk, user: str) -> None:
     elif user == "engine file":
         (disk.etc / "engines").mkdir()
         (disk.etc / "engines" / "e.yaml").write_text(f"model: {used}\n")
-    elif user == "kept release":
-        (disk.releases / "cuda-1").mkdir()
-        (disk.releases / "cuda-1" / "plan.json").write_text(f'"{used}"')
+    elif user == "kept generation":
+        kept = disk.generations / "before" / "files" / "etc" / "qwen"
+        kept.mkdir(parents=True)
+        (kept / "plan.json").write_text(json.dumps({"checkpoint": {"repo": "lab/tiny", "revision": OLD}}))
     elif user == "command line":
         disk.process(7, cmdline=f"vllm\0serve\0{used}\0")
     elif user == "mapped":
@@ -110,7 +111,7 @@ def test_what_qwenlab_did_not_make_is_never_touched(disk: Disk) -> None:
         (disk.models / name).mkdir(parents=True)
         (disk.models / name / "precious").write_text("x")
     assert disk.unused() == []
-    place = [str(path) for path in (disk.models, disk.releases, disk.etc)]
+    place = [str(path) for path in (disk.models, disk.generations, disk.etc)]
     assert prune.main([*place, str(disk.models / "someone/elses" / OLD)]) == 1
     assert prune.main([*place, "/etc"]) == 1
     assert (disk.models / "someone/elses" / OLD / "precious").exists()
@@ -124,9 +125,9 @@ def test_removal_takes_links_and_empty_directories_along_and_keeps_shared_files(
     os.unlink(new / "model.safetensors")
     os.link(old / "model.safetensors", new / "model.safetensors")
     (disk.etc / "plan.json").write_text(f'"{NEW}"')
-    (one,) = prune.unused(disk.models, disk.releases, disk.etc, disk.proc)
+    (one,) = prune.unused(disk.models, disk.generations, disk.etc, disk.proc)
     assert one.bytes < 10_000  # the shared file frees nothing
-    prune.main([str(disk.models), str(disk.releases), str(disk.etc), str(old)])
+    prune.main([str(disk.models), str(disk.generations), str(disk.etc), str(old)])
     assert f"removed {old}" in capsys.readouterr().out
     assert not (disk.models / "a").exists()
     assert (new / "model.safetensors").read_bytes() == b"x" * 10_000
@@ -137,5 +138,5 @@ def test_the_play_names_what_it_removes_and_is_quiet_when_all_is_used() -> None:
     path = f"/srv/qwen/models/lab/tiny/{OLD}"
     found = json.dumps([{"path": path, "bytes": 5_000_000, "whole": True}])
     ((command, _),) = commands(checkpoint.prune, {"checkpoint.prune": [found]}, settings=settings)
-    assert command.endswith(f"prune /srv/qwen/models /opt/qwen/releases /etc/qwen {path}")
+    assert command.endswith(f"prune /srv/qwen/models /var/lib/qwenlab/generations /etc/qwen {path}")
     assert commands(checkpoint.prune, {"checkpoint.prune": ["[]"]}, settings=settings) == []

@@ -3,84 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import select
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests import lab
 from tests.checkpoint.fetching import REPO, repository
-from tests.lab.deploying import ROOT, inventory
+from tests.lab.checkpoint_rack import Rack, racked
 from tests.lab.servers.faults import Fault
-from tests.lab.servers.hub import Hub
 
 pytestmark = pytest.mark.lab
-PYTHON = Path(sys.executable)
-BASE = Path(sys.base_prefix)
-BORROWED = "/opt/borrowed"
-
-
-@dataclass
-class Rack:
-    """Four hosts that borrow this machine's interpreter, and a hub."""
-
-    hosts: lab.Lab
-    hub: Hub
-    commit: str
-    directory: Path
-
-    def start(self, name: str, count: int = 4, **settings: Any) -> subprocess.Popen[str]:
-        """A deploy of the first `count` hosts."""
-        common = {
-            "qwen_engine": "cpu",
-            "qwen_cpu_checkpoint": REPO,
-            "qwen_cpu_revision": self.commit,
-            "qwen_hub_endpoint": self.hub.endpoint,
-            "qwen_model_source": "peer",
-            "lab_python": f"{BORROWED}/bin/{PYTHON.name}",
-            **settings,
-        }
-        hosts = {one.name: {**one.pyinfra_data("admin"), **common} for one in self.hosts[:count]}
-        file = inventory(self.directory, hosts, name)
-        play = ROOT / "tests/lab/plays/checkpoints.py"
-        command = [str(PYTHON.with_name("pyinfra")), str(file), str(play), "-y", "--json"]
-        environment = {**os.environ, "NO_COLOR": "1", "PYINFRA_PROGRESS": "off", "PYTHONPATH": str(ROOT)}
-        return subprocess.Popen(
-            command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-
-    def run(self, name: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-        """The same, to its end."""
-        with self.start(name, **settings) as process:
-            output, errors = process.communicate(timeout=600)
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-    def verified(self) -> list[str]:
-        """What each host says of its copy, every byte read."""
-        place = f"/srv/qwen/models/{REPO}/{self.commit}"
-        command = f"cd /usr/local/lib/qwen && python3 -B -m qwenlab.remote.checkpoint.verify digest {place}"
-        return [one.ssh_run(command).stdout for one in self.hosts]
 
 
 @pytest.fixture(scope="module")
 def rack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
     """Booted once for the module."""
-    directory = tmp_path_factory.mktemp("peers")
-    # the environment may lie anywhere here, also below /tmp, which is a file system of its own on a host
-    borrowed = {BORROWED: str(PYTHON.parents[1]), str(BASE): str(BASE)}
-    # the service user must reach the interpreter through the directories above it
-    with lab.hosts(4, release="bookworm", binds_ro=borrowed) as hosts, Hub(hosts.gateway).running() as hub:
-        for one in hosts:
-            for path in borrowed:
-                for parent in Path(path).parents:
-                    one.ssh_run(f"chmod o+x {parent}")
-        yield Rack(hosts, hub, hub.add(REPO, repository(directory / "source", shard_bytes=2_000_000)), directory)
+    with racked(4, tmp_path_factory.mktemp("peers")) as found:
+        yield found
 
 
 def test_the_hub_sends_each_file_once_and_all_four_hosts_verify_it(rack: Rack) -> None:

@@ -1,8 +1,9 @@
-"""`python -m qwenlab.remote.checkpoint.prune MODELS RELEASES ETC [PATH...]`: revisions that nobody uses.
+"""`python -m qwenlab.remote.checkpoint.prune MODELS GENERATIONS ETC [PATH...]`: revisions that nobody uses.
 
 Without paths it prints them as JSON and changes nothing. With paths it removes those, each only if it is still unused:
-what is asked for was seen a moment ago. Used is what a plan, a kept release or a running process names or holds open,
-what another checkpoint in use was prepared from, and what is being fetched. Nothing but directories of ours
+what is asked for was seen a moment ago. Used is what the plan or engine files name, in ETC or in the generations that a
+rollback brings back (releases themselves name no checkpoint), what a running process names or holds open, what another
+checkpoint in use was prepared from, and what is being fetched. Nothing but directories of ours
 (`<owner>/<name>/<revision>` with a manifest or a journal) and links to them is ever looked at. Standard library alone.
 """
 
@@ -22,7 +23,7 @@ from qwenlab.remote.checkpoint import manifest
 
 REVISION = re.compile(r"[0-9a-f]{40}(\.[a-z0-9-]+)?")
 TEXTS = (
-    # files below /etc/qwen and below each release that may name a checkpoint
+    # files below /etc/qwen, present or kept, that may name a checkpoint
     "*.json",
     "*.yaml",
     "*.env",
@@ -60,12 +61,11 @@ def freed(directory: Path) -> int:
     return sum(state.st_blocks * 512 for state in states if state.st_nlink == 1)
 
 
-def named_texts(etc: Path, releases: Path, proc: Path) -> Iterator[str]:
+def named_texts(etc: Path, generations: Path, proc: Path) -> Iterator[str]:
     """All texts in which a checkpoint that is used would be named."""
-    for folder in (etc, *(path for path in releases.glob("*") if path.is_dir())):
-        deep = folder == etc
+    for folder in (etc, generations):
         for pattern in TEXTS:
-            for path in folder.rglob(pattern) if deep else folder.glob(pattern):
+            for path in folder.rglob(pattern):
                 with suppress(OSError):
                     yield path.read_text(errors="replace")
     for process in proc.glob("[0-9]*"):
@@ -78,7 +78,7 @@ def named_texts(etc: Path, releases: Path, proc: Path) -> Iterator[str]:
                     yield str(descriptor.readlink())
 
 
-def unused(models: Path, releases: Path, etc: Path, proc: Path = Path("/proc")) -> list[Revision]:
+def unused(models: Path, generations: Path, etc: Path, proc: Path = Path("/proc")) -> list[Revision]:
     """The revisions that nobody names. A plan that names a branch uses the commit that the branch's link points to."""
     known = list(revisions(models))
     names = {one.path: one.path.name.split(".")[0] for one in known}
@@ -87,7 +87,7 @@ def unused(models: Path, releases: Path, etc: Path, proc: Path = Path("/proc")) 
         if link.is_symlink() and (target := link.parent / link.readlink()) in marks:
             marks[target] |= {str(link), f'"{link.parent.relative_to(models)}"'}
     used: set[Path] = set()
-    for text in named_texts(etc, releases, proc):
+    for text in named_texts(etc, generations, proc):
         used |= {path for path, words in marks.items() if any(word in text for word in words)}
     return [one for one in known if one.path not in used and not being_fetched(one.path)]
 
@@ -122,8 +122,8 @@ def remove(one: Revision, models: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """List, or remove what is named."""
-    models, releases, etc, *wanted = (Path(argument) for argument in arguments)
-    found = unused(models, releases, etc)
+    models, generations, etc, *wanted = (Path(argument) for argument in arguments)
+    found = unused(models, generations, etc)
     if not wanted:
         print(json.dumps([{"path": str(one.path), "bytes": one.bytes, "whole": one.whole} for one in found]))
         return 0

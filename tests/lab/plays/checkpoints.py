@@ -1,10 +1,13 @@
-"""Host base and checkpoints alone, with an interpreter that the lab lends: no engine is installed."""
+"""Host base and checkpoints alone, with an interpreter that the lab lends: no engine is installed.
+
+`lab_configure` adds the plan and engine files, kept as a generation that served well.
+"""
 
 from __future__ import annotations
 
 from pyinfra.context import host as current
 
-from tasks import checkpoints, host
+from tasks import checkpoints, host, service
 from tasks.settings import load_for_host
 
 desired = load_for_host()
@@ -13,3 +16,6 @@ if desired is not None:
     host.become_root()
     host.install(desired=desired)
     checkpoints.install(desired=desired, python=current.data.get("lab_python"))
+    if current.data.get("lab_configure"):
+        service.configure(desired=desired)
+        service.remember()
