@@ -13,9 +13,8 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from qwenlab.remote.checkpoint.fetch import main
-from qwenlab.remote.checkpoint.words import explain
 
-__all__ = ["explain", "main"]
+__all__ = ["main"]
 
 if __name__ == "__main__":
     sys.exit(main())

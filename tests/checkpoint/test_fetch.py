@@ -79,55 +79,11 @@ def test_retry_after_is_obeyed_and_too_many_failures_end_it(rack: Host) -> None:
     assert not rack.whole()
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        (faults.unauthorized(), ["HTTP 401", "/settings/tokens", "No token was given"]),
-        (faults.gated(), ["gated", "accept its licence at", REPO, "No token was given"]),
-        (faults.repository_missing(), ["does not know it", "check the repository's name"]),
-        (faults.broken(500), ["is in trouble (HTTP 500)", "deploy again later"]),
-        (Fault(where="cdn", status=403, message="denied"), ["HTTP 403", "read access", "/settings/tokens"]),
-        (Fault(where="cdn", corrupt=True), ["arrived 3 times with another content", "proxy or mirror"]),
-    ],
-    ids=["401", "gated", "404", "500", "403", "always wrong"],
-)
-def test_a_hub_that_refuses_is_named_with_what_to_do(rack: Host, fault: Fault, words: list[str]) -> None:
-    rack.hub.faults[:] = [fault]
-    code, said = rack.fetch(attempts=2)
-    assert code == 1
-    assert all(word in said for word in words), said
-    assert rack.status() == {**rack.status(), "state": "failed"}
-    assert rack.status()["message"] in said
-    assert not rack.whole()
-    assert manifest.NAME not in rack.files()
-
-
-def test_a_gated_repository_tells_whose_token_was_refused(rack: Host) -> None:
-    source = rack.root / "source"
-    rack.hub.add("lab/gated", source, gated=True)
-    rack.hub.tokens.update(hf_other=False, hf_owner=True)
-    commit = rack.hub.add("lab/gated", source, gated=True)
-    code, said = rack.fetch(repo="lab/gated", revision=commit, token="hf_other")
-    assert code == 1
-    assert "belongs to the account 'lab'" in said
-    assert "hf_other" not in said
-    code, said = rack.fetch(repo="lab/gated", revision=commit, token="hf_mistyped")
-    assert "does not know the token" in said
-    assert rack.fetch(repo="lab/gated", revision=commit, token="hf_owner") == (0, "")
-    assert all(request.sent == 0 for request in rack.hub.requests if not request.authorized and request.where != "cdn")
-
-
 def test_the_token_goes_to_the_hub_and_not_to_where_it_redirects(rack: Host) -> None:
     rack.hub.tokens["hf_me"] = True
     assert rack.fetch(token="hf_me") == (0, "")
     assert all(request.authorized for request in rack.hub.requests if request.where == "resolve")
     assert not any(request.authorized for request in rack.hub.requests if request.where == "cdn")
-
-
-def test_an_unknown_commit_is_named(rack: Host) -> None:
-    code, said = rack.fetch(revision="f" * 40)
-    assert code == 1
-    assert "has no such commit: check the revision" in said
 
 
 def test_another_format_than_planned_is_refused_before_the_first_shard(rack: Host) -> None:

@@ -13,7 +13,12 @@ import pytest
 from qwenlab.remote.checkpoint.download import Patience, passing
 from qwenlab.remote.checkpoint.files import FileEntry
 from qwenlab.remote.checkpoint.listing import free_space_problem, needed
-from qwenlab.remote.checkpoint.words import HubStatusError
+from qwenlab.remote.checkpoint.refusals import HubStatusError, Refusal
+
+
+def refused(status: int, retry_after: str | None = None) -> HubStatusError:
+    """An answer of the hub's."""
+    return HubStatusError(Refusal(status, retry_after=retry_after))
 
 
 @pytest.mark.parametrize(
@@ -23,22 +28,22 @@ from qwenlab.remote.checkpoint.words import HubStatusError
 def test_the_longer_of_our_pause_and_the_hub_s_counts_up_to_a_minute(
     failures: int, retry_after: str | None, seconds: float
 ) -> None:
-    assert Patience().pause(failures, HubStatusError(429, None, retry_after)) == seconds
+    assert Patience().pause(failures, refused(429, retry_after)) == seconds
 
 
 def test_the_hub_may_name_a_date() -> None:
-    error = HubStatusError(503, None, formatdate(time.time() + 30, usegmt=True))
+    error = refused(503, formatdate(time.time() + 30, usegmt=True))
     assert 20 < Patience().pause(1, error) <= 30
-    assert Patience().pause(1, HubStatusError(503, None, "nonsense")) == 1.0
+    assert Patience().pause(1, refused(503, "nonsense")) == 1.0
 
 
 @pytest.mark.parametrize(
     ("error", "again"),
     [
-        (HubStatusError(429, None), True),
-        (HubStatusError(503, None), True),
-        (HubStatusError(403, "GatedRepo"), False),
-        (HubStatusError(404, None), False),
+        (refused(429), True),
+        (refused(503), True),
+        (refused(403), False),
+        (refused(404), False),
         (ConnectionResetError(), True),
         (http.client.IncompleteRead(b""), True),
         (TimeoutError(), True),

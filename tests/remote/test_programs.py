@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import http.server
 import io
@@ -17,11 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
-from qwenlab.remote import build_release, engine, fetch_checkpoint
+from qwenlab.remote import build_release, engine
 
 PROGRAM = Path(str(files("qwenlab.remote").joinpath("fetch_uv.py")))
 
@@ -127,36 +124,6 @@ def test_an_unreachable_source_is_named_without_its_credentials(
     assert all(word in done.stderr for word in words), done.stderr
     assert "secret" not in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def response(status: int) -> httpx2.Response:
-    """An answer of the hub."""
-    return httpx2.Response(status, request=httpx2.Request("GET", "http://hub/api"))
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (HfHubHTTPError("x", response=response(401)), ["HTTP 401", "qwen_hub_token_file"]),
-        (HfHubHTTPError("x", response=response(403)), ["HTTP 403", "licence"]),
-        (GatedRepoError("x", response=response(403)), ["gated", "accept its licence"]),
-        (RepositoryNotFoundError("x", response=response(404)), ["HTTP 404", "name"]),
-        (HfHubHTTPError("x", response=response(429)), ["HTTP 429"]),
-        (HfHubHTTPError("x", response=response(503)), ["HTTP 503", "deploy again later"]),
-        (OSError(errno.ENOSPC, "No space left on device"), ["is full", "qwen_model_directory"]),
-        (httpx2.ConnectError("Connection refused"), ["cannot be reached", "qwen_hub_endpoint"]),
-        (RuntimeError("something else"), ["RuntimeError: something else"]),
-    ],
-)
-def test_each_failure_of_a_fetch_says_what_to_do(error: Exception, words: list[str]) -> None:
-    text = fetch_checkpoint.explain(error, "owner/name", Path("/srv/qwen/models/owner/name/0"))
-    assert all(word in text for word in words), text
-
-
-def test_the_cause_behind_an_error_is_found() -> None:
-    error = RuntimeError("download failed")
-    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
-    assert "is full" in fetch_checkpoint.explain(error, "a/b", Path("/srv/a/b/0"))
 
 
 @pytest.mark.parametrize(

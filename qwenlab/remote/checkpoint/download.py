@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from qwenlab.remote.checkpoint.files import Digests, FileEntry, Hasher, read_into
+from qwenlab.remote.checkpoint.refusals import refusal_of
 from qwenlab.remote.checkpoint.transport import Transport
-from qwenlab.remote.checkpoint.words import DigestError, status_of
+from qwenlab.remote.checkpoint.words import DigestError
 
 LONGEST_PAUSE_S = 60.0
 WRONG_CONTENTS = 3  # times that a file may arrive with another digest
@@ -51,9 +52,9 @@ class Patience:
 
 def passing(error: BaseException) -> bool:
     """Whether another try may succeed: the network, or a server in trouble; not the disk, not a refusal."""
-    status = status_of(error)
-    if status is not None:
-        return status in PASSING
+    refusal = refusal_of(error)
+    if refusal is not None:
+        return refusal.status in PASSING
     if isinstance(error, http.client.HTTPException | TimeoutError | ConnectionError | urllib.error.URLError):
         return True
     return type(error).__name__ in ("ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError")
@@ -61,8 +62,8 @@ def passing(error: BaseException) -> bool:
 
 def retry_after_s(error: BaseException) -> float:
     """Seconds that the server asks to wait (RFC 9110 10.2.3: a number or a date); 0 when it does not say."""
-    response = getattr(error, "response", None)
-    header = getattr(error, "retry_after", None) or (response.headers.get("Retry-After") if response else None)
+    refusal = refusal_of(error)
+    header = refusal.retry_after if refusal is not None else None
     if not header:
         return 0.0
     with suppress(ValueError):

@@ -28,12 +28,12 @@ from qwenlab.remote.checkpoint.listing import (
     from_hub,
     from_peer,
     place_of,
-    whose_token,
 )
 from qwenlab.remote.checkpoint.manifest import Journal, Manifest
+from qwenlab.remote.checkpoint.refusals import causes
 from qwenlab.remote.checkpoint.status import Status
 from qwenlab.remote.checkpoint.transport import Ranges, Transport, XetFirst
-from qwenlab.remote.checkpoint.words import FetchError, causes, explain
+from qwenlab.remote.checkpoint.words import FetchError, explain
 
 FILES_AT_ONCE = 4
 VANISHED = (
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         words = (
             VANISHED.format(peer=job.endpoint)
             if job.source == "peer" and any(passing(one) for one in causes(error))
-            else explain(error, job.repo, Path(job.directory)) + whose_token(error, job)
+            else explain(error, job)
         )
         message = f"{job.repo}@{job.revision[:12]} was not fetched: {words}"
         print(message, file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,7 +15,7 @@ from huggingface_hub import HfApi
 from qwenlab.remote.checkpoint.download import Patience
 from qwenlab.remote.checkpoint.files import FileEntry, inside
 from qwenlab.remote.checkpoint.job import Job
-from qwenlab.remote.checkpoint.words import FetchError, causes, is_gated, status_of
+from qwenlab.remote.checkpoint.words import FetchError
 
 NOT_NEEDED = (
     # an engine never reads these
@@ -83,26 +82,6 @@ def from_peer(job: Job) -> Listing:
     files = tuple(FileEntry.from_dict(entry) for entry in job.manifest["files"])
     commit = job.manifest["revision"]
     return Listing(commit, files, f"{job.endpoint}/{job.repo}/{Path(job.directory).name}")
-
-
-def account(job: Job) -> str | None:
-    """The name behind the token, for a message about a refusal."""
-    with suppress(Exception):
-        return str(HfApi(endpoint=job.endpoint, token=job.token).whoami()["name"])
-    return None
-
-
-def whose_token(error: BaseException, job: Job) -> str:
-    """A sentence on the token for errors that are about access; empty otherwise."""
-    about_access = any(is_gated(one) or status_of(one) in (401, 403) for one in causes(error))
-    if not about_access or job.source != "hub":
-        return ""
-    if job.token is None:
-        return " No token was given."
-    name = account(job)
-    if name is None:
-        return " The hub does not know the token that was given: it is mistyped, expired or withdrawn."
-    return f" The token that was given belongs to the account {name!r}: was it that one that was let in?"
 
 
 QUANTIZATION = {

@@ -14,11 +14,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from huggingface_hub import get_hf_file_metadata
 
 from qwenlab.remote.checkpoint.files import FileEntry
-from qwenlab.remote.checkpoint.words import HubStatusError
+from qwenlab.remote.checkpoint.refusals import HubStatusError, Refusal
 
 NETWORK_CHUNK = 512 << 10  # bytes
 TIMEOUT_S = 60.0  # without a byte
@@ -54,13 +55,19 @@ class Ranges:
             response = urllib.request.urlopen(request, timeout=TIMEOUT_S)
         except urllib.error.HTTPError as error:
             with error:
-                headers = error.headers
-                raise HubStatusError(error.code, headers.get("X-Error-Code"), headers.get("Retry-After")) from None
+                raise HubStatusError(refusal(error, request.full_url)) from None
         with response:
             yield (begin if response.status == 206 else 0), pieces(response)
 
     def wrong(self, entry: FileEntry) -> None:
         """There is no other way."""
+
+
+def refusal(error: urllib.error.HTTPError, asked: str) -> Refusal:
+    """What was answered, and by whom: redirects lead from the hub to a storage."""
+    origin = "{0.scheme}://{0.netloc}".format(urlsplit(error.url))
+    code, said, retry = (error.headers.get(name) for name in ("X-Error-Code", "X-Error-Message", "Retry-After"))
+    return Refusal(error.code, code, said, None if asked.startswith(f"{origin}/") else origin, retry)
 
 
 def pieces(response: http.client.HTTPResponse) -> Iterator[memoryview]:

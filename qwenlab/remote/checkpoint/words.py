@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import errno
-import os
+import ssl
 import urllib.error
-from collections.abc import Iterator
 from pathlib import Path
 
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from qwenlab.remote.checkpoint.access import explain_access
+from qwenlab.remote.checkpoint.job import Job
+from qwenlab.remote.checkpoint.refusals import Refusal, causes, refusal_of
 
 
 class FetchError(Exception):
@@ -25,32 +22,6 @@ class DigestError(FetchError):
     """A file arrived with another content than its source announced."""
 
 
-class HubStatusError(Exception):
-    """The hub answered a file's request with an error status.
-
-    Attributes:
-        status: HTTP status; code: the hub's own `X-Error-Code`.
-    """
-
-    def __init__(self, status: int, code: str | None, retry_after: str | None = None) -> None:
-        super().__init__(f"HTTP {status}")
-        self.status, self.code, self.retry_after = status, code, retry_after
-
-
-BY_STATUS = {
-    # HTTP status -> words; {hub}, {repo}
-    401: "{hub} asks for a token (HTTP 401): set qwen_hub_token_file, or check the token and the name. "
-    "Tokens are made at {hub}/settings/tokens; a private repository looks the same as one that does not exist: "
-    "{hub}/{repo}.",
-    403: "{hub} refuses this token (HTTP 403): accept the licence of {repo} there with its account, or make a token "
-    "with read access at {hub}/settings/tokens.",
-    404: "{hub} does not know it (HTTP 404): check the repository's name; a private one needs a token.",
-    429: "{hub} limits the rate (HTTP 429): wait, or set qwen_hub_token_file.",
-}
-GATED = (
-    "it is gated: accept its licence at {hub}/{repo} and set qwen_hub_token_file to a token of the account that was "
-    "let in."
-)
 BY_ERRNO = {
     errno.ENOSPC: "the disk below {models} is full: free room or change qwen_model_directory, then deploy again; "
     "what is fetched is kept.",
@@ -61,58 +32,55 @@ BY_ERRNO = {
     "qwen_model_directory.",
     errno.EIO: "the disk below {models} reports an error: look at dmesg on the host.",
 }
+UNREACHABLE = (LocalEntryNotFoundError, urllib.error.URLError, ConnectionError, TimeoutError)
+PEER = (
+    "the peer at {peer} refuses (HTTP {status}): it serves what the deploy's hosts need, to the addresses of their own "
+    "interfaces. Where this host is seen under another address (NAT), set qwen_model_source = 'hub' for it."
+)
+CERTIFICATE = (
+    "the certificate of {hub} is not trusted on this host: where a company's proxy signs anew, name its authority in "
+    "qwen_extra_ca_certificates ({error})."
+)
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and those that led to it."""
-    seen: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in seen:
-        seen.append(one)
-        yield one
-        one = one.__cause__ or one.__context__
-
-
-def status_of(error: BaseException) -> int | None:
-    """The HTTP status that an error carries."""
-    if isinstance(error, HubStatusError):
-        return error.status
-    if isinstance(error, HfHubHTTPError) and (response := getattr(error, "response", None)) is not None:
-        return int(response.status_code)
-    return None
-
-
-def is_gated(error: BaseException) -> bool:
-    """Whether the hub said that the repository is only for accounts that were let in."""
-    return isinstance(error, GatedRepoError) or (isinstance(error, HubStatusError) and error.code == "GatedRepo")
-
-
-def explain(error: BaseException, repo: str, target: Path) -> str:
+def explain(error: BaseException, job: Job) -> str:
     """The reason in words, with what to do; looks through the errors that caused this one."""
-    hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    names = {"hub": hub, "repo": repo, "models": target.parent}
+    models = Path(job.directory).parent
     for one in causes(error):
         if isinstance(one, FetchError):
             return str(one)
-        if is_gated(one):
-            return GATED.format(**names)
-        if isinstance(one, RevisionNotFoundError) or (
-            isinstance(one, HubStatusError) and one.code == "RevisionNotFound"
-        ):
-            return f"{hub}/{repo} has no such commit: check the revision."
+        if (refusal := refusal_of(one)) is not None:
+            if job.source == "peer":
+                return PEER.format(peer=job.endpoint, status=refusal.status)
+            return explain_access(refusal, job) or explain_answer(refusal, job)
+        if isinstance(one, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(one):
+            return CERTIFICATE.format(hub=job.endpoint, error=one)
         if isinstance(one, OSError) and one.errno in BY_ERRNO:
-            return BY_ERRNO[one.errno].format(**names)
-        if (status := status_of(one)) is not None:
-            if status in BY_STATUS:
-                return BY_STATUS[status].format(**names)
-            if status >= 500:
-                return f"{hub} is in trouble (HTTP {status}): deploy again later; what is fetched is kept."
-        if isinstance(one, RepositoryNotFoundError):
-            return f"{hub} does not know it: check the repository's name; a private one needs a token."
-    unreachable = (LocalEntryNotFoundError, urllib.error.URLError, ConnectionError, TimeoutError)
-    if any(isinstance(one, unreachable) for one in causes(error)) or "onnect" in str(error):
+            return BY_ERRNO[one.errno].format(models=models)
+    if any(isinstance(one, UNREACHABLE) or type(one).__name__ == "ConnectError" for one in causes(error)):
         return (
-            f"{hub} cannot be reached from this host: check qwen_hub_endpoint and qwen_https_proxy, then deploy "
-            f"again; what is fetched is kept ({error})."
+            f"{job.endpoint} cannot be reached from this host: check qwen_hub_endpoint and qwen_https_proxy, then "
+            f"deploy again; what is fetched is kept ({error})."
         )
     return f"{type(error).__name__}: {error}"
+
+
+def explain_answer(refusal: Refusal, job: Job) -> str:
+    """Words for an answer that is not about who asks."""
+    hub, status = job.endpoint, refusal.status
+    if refusal.code == "RevisionNotFound":
+        return (
+            f"{hub}/{job.repo} has no such commit, compare with {hub}/{job.repo}/commits/main: its owner may have "
+            "written the history anew. Choose another checkpoint (qwen_checkpoint, or qwen_cpu_revision)."
+        )
+    if refusal.storage is not None and status in (401, 403, 404):
+        return (
+            f"the hub's storage at {refusal.storage} refuses (HTTP {status}): does a proxy or a firewall stand in "
+            "between? No token is at fault there; deploy again, what is fetched is kept."
+        )
+    who = refusal.storage or hub
+    if status == 429:
+        return f"{who} limits the rate (HTTP 429): wait, or set qwen_hub_token_file, for accounts have higher limits."
+    if status >= 500:
+        return f"{who} is in trouble (HTTP {status}): deploy again later; what is fetched is kept."
+    return f"{who} answers HTTP {status}" + (f": {refusal.said}" if refusal.said else ".")
