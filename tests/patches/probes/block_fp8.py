@@ -52,8 +52,8 @@ def card(capability: int) -> Iterator[tuple[Any, Seen]]:
         yield cutlass.CutlassFp8BlockScaledMMKernel, seen
 
 
-def made(kernel: Any) -> Any:
-    """The kernel of a block FP8 layer of bfloat16 activations."""
+def made(kernel: Any, outer: int = OUTER, inner: int = INNER) -> Any:
+    """The kernel of a block FP8 layer [outer, inner] of bfloat16 activations."""
     from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import FP8ScaledMMLinearLayerConfig
     from vllm.model_executor.layers.quantization.utils import quant_utils
 
@@ -61,7 +61,7 @@ def made(kernel: Any) -> Any:
         FP8ScaledMMLinearLayerConfig(
             weight_quant_key=quant_utils.kFp8Static128BlockSym,
             activation_quant_key=quant_utils.kFp8Dynamic128Sym,
-            weight_shape=(OUTER, INNER),
+            weight_shape=(outer, inner),
             input_dtype=torch.bfloat16,
             out_dtype=torch.bfloat16,
         )

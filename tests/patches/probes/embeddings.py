@@ -94,12 +94,11 @@ def both_modules_take_a_packed_embedding(s: Surroundings) -> None:
         assert "weight_packed" in names, f"{kind}: the embedding has {', '.join(names)}, no weight_packed"
         plain = build(kind)
         assert [name for name, _ in plain.named_parameters()] == ["weight"], kind
-    layer = build("target", quantized=True)
-    _load(layer)
+    load_and_look_up(build("target", quantized=True), "cpu")
 
 
-def _load(layer: Any) -> None:
-    """A packed table goes in through the weight loaders and comes out dequantized."""
+def load_and_look_up(layer: Any, device: str) -> None:
+    """A packed table goes in through the weight loaders and comes out dequantized, on `device`."""
     generator = torch.Generator().manual_seed(3)
     codes = torch.randint(-127, 128, (256, 128), generator=generator, dtype=torch.int32)
     scale = torch.rand(256, 1, generator=generator).to(torch.bfloat16)
@@ -112,7 +111,7 @@ def _load(layer: Any) -> None:
             parameters[name].weight_loader(parameters[name], value)
     layer.quant_method.process_weights_after_loading(layer)
     ids = torch.tensor([0, 17, 255])
-    found = layer.quant_method.embedding(layer, ids)
+    found = layer.quant_method.embedding(layer, ids.to(device)).cpu()
     expected = codes[ids].float() * scale[ids].float()
     assert torch.allclose(found.float(), expected, rtol=1e-2, atol=1e-2), "other values than were packed"
 

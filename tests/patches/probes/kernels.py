@@ -14,8 +14,14 @@ from probes.registry import Surroundings, probe
 QUERIES, STEPS, BLOCK = 8, 7, 16
 
 
-def drafter_inputs(version: str, lengths: list[int], launch: Any = None) -> tuple[dict[str, torch.Tensor], list[int]]:
-    """Run `prepare_dflash_inputs` for requests of these lengths.
+def drafter_inputs(
+    lengths: list[int], launch: Any = None, room: int | None = None
+) -> tuple[dict[str, torch.Tensor], list[int]]:
+    """Run `prepare_dflash_inputs` for requests of these lengths, on torch's default device.
+
+    Args:
+        launch: called with each launch; by default nothing runs.
+        room: tokens that the buffers hold.
 
     Returns:
         Its outputs, and the block constant of every kernel launch.
@@ -23,7 +29,7 @@ def drafter_inputs(version: str, lengths: list[int], launch: Any = None) -> tupl
     from vllm.v1.worker.gpu.spec_decode.dflash import speculator
 
     count, total = len(lengths), sum(lengths)
-    width = count * QUERIES + total + 64
+    width = room or count * QUERIES + total + 64
     starts = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
     positions = torch.cat([torch.arange(length) for length in lengths]).to(torch.int64)
     buffers: Any = SimpleNamespace(
@@ -88,21 +94,23 @@ def drafter_inputs(version: str, lengths: list[int], launch: Any = None) -> tupl
     return {**outputs, **vars(buffers)}, blocks
 
 
+def as_is(kernel: Any, grid: Any, arguments: Any, named: Any) -> None:
+    """A launch as vLLM makes it."""
+    kernel[grid](*arguments, **named)
+
+
 @probe("dflash-fixed-block")
 def the_drafter_s_kernel_has_one_block_constant(s: Surroundings) -> None:
     lengths = (1, 8, 9, 40, 100, 250, 600)
-    constants = {length: drafter_inputs(s.version, [length])[1][0] for length in lengths}
+    constants = {length: drafter_inputs([length])[1][0] for length in lengths}
     assert len(set(constants.values())) == 1, f"request length to block constant: {constants}"
-
-    def as_is(kernel: Any, grid: Any, arguments: Any, named: Any) -> None:
-        kernel[grid](*arguments, **named)
 
     def with_16(kernel: Any, grid: Any, arguments: Any, named: Any) -> None:
         blocks = -(-(max(9, 3) + QUERIES) // 16)
         kernel[(grid[0], blocks)](*arguments, **{**named, "BLOCK_SIZE": 16})
 
-    one, _ = drafter_inputs(s.version, [9, 3], as_is)
-    other, _ = drafter_inputs(s.version, [9, 3], with_16)
+    one, _ = drafter_inputs([9, 3], as_is)
+    other, _ = drafter_inputs([9, 3], with_16)
     for name, value in one.items():
         assert torch.equal(value, other[name]), f"{name} depends on the block constant"
 
@@ -142,28 +150,29 @@ class Step:
             states=normal(6, HEADS, DEPTH, WIDTH),
         )
 
-    def run(self, table: list[list[int]], accepted: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Outputs [tokens, heads, depth] and all states after the step."""
+    def run(
+        self, table: list[list[int]], accepted: list[int], device: str = "cpu"
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Outputs [tokens, heads, depth] and all states after a step on `device`; both come back to the CPU."""
         from vllm.third_party.flash_linear_attention.ops.fused_sigmoid_gating import (
             fused_sigmoid_gating_delta_rule_update,
         )
 
-        states = self.states.clone()
+        def there(values: torch.Tensor | list[int] | list[list[int]]) -> torch.Tensor:
+            if isinstance(values, torch.Tensor):
+                return values.to(device, copy=True)
+            return torch.tensor(values, dtype=torch.int32, device=device)
+
+        states = there(self.states)
         out, _ = fused_sigmoid_gating_delta_rule_update(
-            self.a_log,
-            self.a,
-            self.b,
-            self.bias,
-            self.q,
-            self.k,
-            self.v,
+            *map(there, (self.a_log, self.a, self.b, self.bias, self.q, self.k, self.v)),
             initial_state=states,
-            cu_seqlens=torch.tensor([0, TOKENS, 2 * TOKENS], dtype=torch.int32),
-            ssm_state_indices=torch.tensor(table, dtype=torch.int32),
-            num_accepted_tokens=torch.tensor(accepted, dtype=torch.int32),
+            cu_seqlens=there([0, TOKENS, 2 * TOKENS]),
+            ssm_state_indices=there(table),
+            num_accepted_tokens=there(accepted),
             use_qk_l2norm_in_kernel=True,
         )
-        return out.view(2 * TOKENS, HEADS, DEPTH), states
+        return out.view(2 * TOKENS, HEADS, DEPTH).cpu(), states.cpu()
 
     def expected(self, request: int, state: int) -> torch.Tensor:
         """The gated delta rule in plain torch: what a request's tokens give from a state."""
@@ -181,15 +190,20 @@ class Step:
 
 @probe("gdn-state-bounds")
 def a_request_reaches_no_state_but_its_own(s: Surroundings) -> None:
+    own_states_only("cpu")
+
+
+def own_states_only(device: str) -> None:
+    """The fused update reads and writes the states that a request's own row names, and no others."""
     step, table = Step.drawn(), [[1, 2], [3, 4]]
-    out, states = step.run(table, [2, 1])
+    out, states = step.run(table, [2, 1], device)
     for request, state in ((0, 2), (1, 3)):
         rows = out[request * TOKENS : (request + 1) * TOKENS]
         assert torch.allclose(rows, step.expected(request, state), atol=1e-4), f"request {request}: other values"
     assert torch.equal(states[0], step.states[0])
     assert torch.equal(states[5], step.states[5])
     for accepted, request, foreign in (([3, 1], 0, 3), ([1, 0], 1, 2)):
-        out, states = step.run(table, accepted)
+        out, states = step.run(table, accepted, device)
         rows = out[request * TOKENS : (request + 1) * TOKENS]
         used = torch.allclose(rows, step.expected(request, foreign), atol=1e-4)
         assert not used, f"with {accepted[request]} accepted tokens request {request} reads another request's state"
