@@ -97,11 +97,15 @@ def _alone_problems(series: Series, tree: Path, root: Path | None) -> list[str]:
     problems = []
     digests = file_digests(series.vllm, root)
     for path, expected in digests.items():
-        present = (tree / path).is_file()
-        if not present or digest((tree / path).read_bytes()) != expected.stock:
-            problems.append(
-                f"changed-by-hand: {path} is not the file of vLLM {series.vllm}" if present else f"missing-file: {path}"
-            )
+        try:
+            found_digest = digest((tree / path).read_bytes())
+        except OSError:
+            problems.append(f"missing-file: {path}")
+            continue
+        if found_digest in expected.patched.values():
+            problems.append(f"half-applied: {path} is patched already; check the series on a released tree")
+        elif found_digest != expected.stock:
+            problems.append(f"changed-by-hand: {path} is not the file of vLLM {series.vllm}")
     if found := (None if installed_version(tree) == series.vllm else installed_version(tree)):
         problems.insert(0, f"wrong-version: the series is for vLLM {series.vllm}, the tree holds {found}")
     if problems:

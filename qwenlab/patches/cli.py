@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 def _list(options: argparse.Namespace) -> int:
     out = console()
-    for vllm in [options.vllm] if options.vllm else releases():
+    for vllm in releases() if options.vllm is None else [options.vllm]:
         table = Table(
             Column("patch", no_wrap=True), "kind", "what", "needed when", title=f"vLLM {vllm}", title_justify="left"
         )
@@ -35,6 +35,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    load(options.vllm)  # refuses before anything is fetched
     with release_tree(options.vllm, tree=options.tree, wheel=options.wheel, package=options.package) as tree:
         report = check(options.vllm, tree)
     for name in report.patches:
@@ -52,7 +53,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     found = False
-    for vllm in [options.vllm] if options.vllm else releases():
+    for vllm in releases() if options.vllm is None else [options.vllm]:
         series = load(vllm)
         if options.id not in series.ids:
             continue
@@ -64,6 +65,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _seal(options: argparse.Namespace) -> int:
+    load(options.vllm)
     with release_tree(options.vllm, tree=options.tree, wheel=options.wheel, package=options.package) as tree:
         changed = seal(options.vllm, tree)
     print(", ".join(changed) + " written" if changed else "nothing to change")
@@ -71,6 +73,7 @@ def _seal(options: argparse.Namespace) -> int:
 
 
 def _port(options: argparse.Namespace) -> int:
+    load(options.old)
     with (
         release_tree(options.old, tree=options.old_tree) as old,
         release_tree(options.new, tree=options.new_tree) as new,

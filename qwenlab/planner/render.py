@@ -121,6 +121,7 @@ def context_of(shape: EngineShape, index: int, settings: Settings, inventory: Ho
         port=settings.port + index,
         home=settings.home,
         multicast=settings.nvlink_multicast,
+        tuned_block_fp8=settings.tuned_block_fp8,
     )
 
 

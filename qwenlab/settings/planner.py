@@ -76,6 +76,11 @@ class PlannerSettings(SettingsGroup):
     nvlink_multicast: bool = setting(
         True, "engines may use NVLink multicast; turn it off where several tenants share one NVSwitch host"
     )
+    tuned_block_fp8: bool = setting(
+        False,
+        "vLLM's tree holds configurations of its Triton block-FP8 kernel tuned on the host's cards of compute "
+        "capability 8.9 (e.g. by `extra_patches`); FP8 weights then run on it there instead of on Marlin",
+    )
     engine_args: dict[str, Any] = setting(
         {}, "vLLM arguments that win over the plan's, by their YAML name, e.g. `max-num-seqs: 16`"
     )

@@ -253,7 +253,7 @@ def unlist_file(tree: Path, root: Path) -> None:
     [
         (rename_version, "wrong-version: the series is for vLLM 9.9.0, the tree holds 9.9.1"),
         (move_lines, f"changed-by-hand: {PLAIN}"),
-        (apply_by_hand, f"changed-by-hand: {PLAIN}"),
+        (apply_by_hand, f"half-applied: {PLAIN}"),
         (drop_file, f"missing-file: {PLAIN}"),
         (break_hunk, "edit.patch: the SHA-256"),
         (unlist_file, "edit: the manifest names vllm/other.py"),

@@ -9,7 +9,7 @@ import pytest
 from qwenlab.planner import plan
 from qwenlab.planner.rules.overrides import unknown
 from qwenlab.settings import Settings, load
-from tests.planner.engines import rendered, shape
+from tests.planner.engines import rendered, shape, without_drafter
 from tests.planner.machines import inventories
 
 Args = dict[str, Any]
@@ -63,6 +63,16 @@ def test_the_users_variables_win_in_every_process() -> None:
 def test_forced_values_that_are_known_to_hurt_are_warned_about(settings: Settings, word: str) -> None:
     assert any(word in warning for warning in rendered(shape("RTX 3090"), settings).warnings)
     assert not any(word in warning for warning in rendered(shape("RTX 3090")).warnings)
+
+
+def test_synchronous_scheduling_is_warned_about_where_it_kills_the_engine() -> None:
+    forced = Settings(engine_args={"async-scheduling": False})
+    drafting = shape("RTX 3090", "RTX 3090", pp=2, partition=(32, 32))
+    plain = without_drafter("RTX 3090", "RTX 3090", pp=2, partition=(32, 32))
+    words = "the synchronous scheduler asserts"
+    assert any(words in warning for warning in rendered(drafting, forced).warnings)
+    assert not any(words in warning for warning in rendered(plain, forced).warnings)
+    assert not any(words in warning for warning in rendered(shape("RTX 3090"), forced).warnings)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ class Context:
         kv_bytes: bytes per card to pin; None when vLLM sizes the pool.
         utilization: share of the fullest card that is free for the engine.
         multicast: NVLink multicast may be used.
+        tuned_block_fp8: the Triton block-FP8 kernel has configurations tuned on the host's cards.
         model_path, drafter_path: directories of the checkpoints on the host.
         served_names, host, port: of the API.
         home: of the service user.
@@ -60,6 +61,7 @@ class Context:
     blocks: int | None = None
     kv_bytes: int | None = None
     multicast: bool = True
+    tuned_block_fp8: bool = False
 
     @cached_property
     def vllm(self) -> Version:

@@ -70,10 +70,11 @@ LEFT_OUT = (
         "elsewhere. qwen_engine_args can set it.",
     ),
     LeftOut(
-        "Triton block-FP8 before Marlin on compute capability 8.9",
+        "Triton block-FP8 before Marlin on compute capability 8.9, untuned",
         f"{DUAL} patch 14",
         "faster only with kernel configurations tuned on the very card (one card was); untuned it costs 11 % prefill "
-        "and 9 % decode, and vLLM's own order already takes Marlin.",
+        "and 9 % decode, and vLLM's own order already takes Marlin. Whoever has the configurations sets "
+        "tuned_block_fp8.",
     ),
     LeftOut(
         "LD_PRELOAD shim and patch 13 for the compute capability of the own card",

@@ -175,12 +175,13 @@ RULES = (
         topic=Topic.MEMORY,
         when="prefix caching",
         applies=lambda c: c.shape.prefix_cache,
-        then=lambda _: Effect(args={"enable-prefix-caching": True, "mamba-cache-mode": "align"}),
-        because="follow-up turns start where the last one ended (23 s -> 1 s for a 24k document); recurrent states are "
-        "kept at block boundaries, the only mode that serves this model",
-        source="syv-ai/HyperQwen docs/long-context.md, #6, #47, #52, #174",
+        then=lambda _: Effect(args={"enable-prefix-caching": True}),
+        because="follow-up turns start where the last one ended (23 s -> 1 s for a 24k document); vLLM then keeps "
+        "recurrent states at block boundaries by itself (mamba-cache-mode says nothing more, and is gone after 0.33)",
+        source="syv-ai/HyperQwen docs/long-context.md, #6, #47, #52, #174; vLLM 0.32.0 "
+        "model_executor/models/config.py, 0.33.0 engine/arg_utils.py",
         evidence=Evidence.MEASURED,
-        sets=("enable-prefix-caching", "mamba-cache-mode"),
+        sets=("enable-prefix-caching",),
     ),
     Rule(
         id="no-prefix-cache",

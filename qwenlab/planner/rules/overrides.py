@@ -16,19 +16,31 @@ SOURCE = "settings (qwen_engine_args, qwen_engine_env)"
 
 @dataclass(frozen=True)
 class Trap:
-    """A forced value that is known to hurt; `bad` tells which values."""
+    """A forced value that is known to hurt; `bad` tells which values, `beside` among which arguments."""
 
     name: str
     bad: Callable[[Any], bool]
     text: str
     source: str
+    beside: Callable[[Mapping[str, Any]], bool] = lambda _: True
 
 
 def _any(_: Any) -> bool:
     return True
 
 
+def _drafts_over_a_pipeline(args: Mapping[str, Any]) -> bool:
+    return args.get("pipeline-parallel-size", 1) > 1 and bool(args.get("speculative-config"))
+
+
 TRAPS = (
+    Trap(
+        "no-async-scheduling",
+        lambda value: value is True,
+        "with a drafter over a pipeline the synchronous scheduler asserts in prepare_inputs and the engine dies",
+        "vllm-project/vllm #52071",
+        beside=_drafts_over_a_pipeline,
+    ),
     Trap(
         "VLLM_MARLIN_INPUT_DTYPE",
         lambda value: value == "",
@@ -166,7 +178,7 @@ def force(
         warnings += [
             f"{name}={value!s} is forced: {trap.text} ({trap.source})"
             for trap in TRAPS
-            if trap.name == name and trap.bad(value)
+            if trap.name == name and trap.bad(value) and trap.beside(result)
         ]
     return Forced(result, variables, tuple(reasons), tuple(warnings))
 
