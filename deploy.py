@@ -1,6 +1,6 @@
 """Bare hosts in, serving hosts out:  pyinfra inventory/lab.py deploy.py"""
 
-from tasks import checkpoints, cuda, driver, engine, host, power, service, uv
+from tasks import checkpoints, cuda, driver, engine, host, power, rollout, uv
 from tasks.settings import load_for_host
 
 desired = load_for_host()
@@ -20,12 +20,6 @@ if desired is not None:
     engine.install(settings=settings)
     checkpoints.install(desired=desired)
 
-    cuda.configure(settings=settings)
-    service.configure(desired=desired)
+    rollout.roll_out(desired=desired)
 
-    engine.activate(settings=settings)
-    service.activate(settings=settings)
-    if settings.verify:
-        service.verify(settings=settings, rollback=settings.auto_rollback)
-    service.remember()
     engine.prune(settings=settings)

@@ -138,6 +138,9 @@ docs/settings.md says the same as a table.
 # qwen_liveness_limit_s = 300
 #   a deploy whose engines do not answer, or fail verification, brings the former release and plan back
 # qwen_auto_rollback = True
+#   hosts that a deploy restarts at the same time; when one fails, those after it are left as they serve; none: all at
+#   once
+# qwen_serial = None
 #   verify every engine after each deploy, as plays/verify.py does
 # qwen_verify = False
 #   how far a rate may fall below the last verification [%]

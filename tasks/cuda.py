@@ -13,10 +13,3 @@ def install(settings: Settings) -> None:
     """The toolkit packages, where they are asked for."""
     if settings.engine == "cuda":
         cuda.packages(name="Toolkit of the engine's CUDA", settings=settings)
-
-
-@deploy("CUDA toolkit")
-def configure(settings: Settings) -> None:
-    """The engines' units find this compiler and no other."""
-    if settings.engine == "cuda":
-        cuda.environment(name="CUDA_HOME of the engines", settings=settings)

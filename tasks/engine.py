@@ -21,12 +21,6 @@ def install(settings: Settings) -> None:
 
 
 @deploy("Engine")
-def activate(settings: Settings) -> None:
-    """Make the release the current one."""
-    engine.switch(name="Current release", settings=settings, steps=build_steps(settings))
-
-
-@deploy("Engine")
 def prune(settings: Settings) -> None:
     """Remove old releases."""
     engine.prune(name="Old releases", settings=settings)

@@ -44,6 +44,12 @@ class ServiceSettings(SettingsGroup):
     auto_rollback: bool = setting(
         True, "a deploy whose engines do not answer, or fail verification, brings the former release and plan back"
     )
+    serial: int | None = setting(
+        None,
+        "hosts that a deploy restarts at the same time; when one fails, those after it are left as they serve; none: "
+        "all at once",
+        ge=1,
+    )
     verify: bool = setting(False, "verify every engine after each deploy, as plays/verify.py does")
     verify_limit_percent: float = setting(
         20.0, "how far a rate may fall below the last verification", unit="%", gt=0, le=100

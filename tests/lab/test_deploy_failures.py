@@ -99,7 +99,7 @@ def test_a_dry_run_tells_what_would_be_done_and_does_nothing(patient: Patient) -
     run = deploy(inventory(patient.directory, {patient.host.name: data}), dry=True)
     assert run.code == 0, run.text
     assert "Engine | Release" in run.planned
-    assert "Service | Every engine answers" in run.planned
+    assert "Roll out | Serve as asked" in run.planned
     assert patient.untouched()
 
 
