@@ -1,6 +1,6 @@
 """Bare hosts in, serving hosts out:  pyinfra inventory/lab.py deploy.py"""
 
-from tasks import checkpoints, cuda, driver, engine, host, power, rollout, uv
+from tasks import checkpoints, cuda, driver, engine, gateway, host, power, rollout, uv
 from tasks.settings import load_for_host
 
 desired = load_for_host()
@@ -11,6 +11,7 @@ if desired is not None:
     host.become_root()
     host.check(settings=settings)
     driver.check(settings=settings)
+    gateway.check(settings=settings)
 
     host.install(desired=desired)
     driver.install(settings=settings)
@@ -19,6 +20,7 @@ if desired is not None:
     uv.install(settings=settings)
     engine.install(settings=settings)
     checkpoints.install(desired=desired)
+    gateway.install(settings=settings)
 
     rollout.roll_out(desired=desired)
 

@@ -154,6 +154,27 @@ docs/settings.md says the same as a table.
 #   disk that the host's logs may take [MiB]
 # qwen_journal_max_mib = 2048
 
+# == One endpoint for all engines of a host, with TLS where asked for; see docs/gateway.md.
+#   one endpoint for all engines of the host (HAProxy) at qwen_bind; the engines listen on loopback alone
+# qwen_gateway = False
+#   port of that endpoint; none: 8443 with TLS, 8080 without
+# qwen_gateway_port = None
+#   PEM file on the control machine: the host's certificate, then those that lead to its authority
+# qwen_gateway_certificate = None
+#   PEM file on the control machine: the key of qwen_gateway_certificate
+# qwen_gateway_key = None
+#   folder on the control machine of a certificate authority of your own: made at its first use, gives each host a
+#   certificate; clients trust its ca.crt
+# qwen_gateway_lab_ca = None
+#   names and addresses in the certificate of qwen_gateway_lab_ca, beside those that the host is known by
+# qwen_gateway_names = []
+#   how long client or engine may be silent within a request, e.g. while a long prompt is read; also how long streams
+#   go on beside a reloaded gateway [seconds]
+# qwen_gateway_silence_s = 3600
+#   addresses and networks whose Prometheus may read this host's figures: the node exporter's, and through the gateway
+#   the engines'
+# qwen_scraped_from = []
+
 # == What every component stands on.
 #   service user that owns checkpoints and runs the engine
 # qwen_user = "qwen"

@@ -8,7 +8,7 @@ Secrets are not among them: they go to the host by another way (qwenlab/operatio
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,9 @@ PROGRAMS = {
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """Content and rights of one file on a host."""
+    """Content and rights of one file on a host. pyinfra prints arguments (`--json`), and content may be secret."""
 
-    content: str
+    content: str = field(repr=False)
     mode: str = "644"
     user: str = "root"
     group: str = "root"
@@ -80,8 +80,8 @@ def render(plan: HostPlan, settings: Settings) -> dict[str, RemoteFile]:
             names.append(unit.name)
             found |= _engine_files(engine, unit, settings)
     for name in ("qwen.service", "qwen-engine@.service", "qwen.target", "qwen.slice", *_card_units(settings)):
-        found[f"{UNITS}/{name}"] = RemoteFile(_template(f"systemd/{name}.j2", settings=settings, units=names))
-    found[JOURNAL_CONF] = RemoteFile(_template("systemd/journal.conf.j2", settings=settings))
+        found[f"{UNITS}/{name}"] = RemoteFile(template(f"systemd/{name}.j2", settings=settings, units=names))
+    found[JOURNAL_CONF] = RemoteFile(template("systemd/journal.conf.j2", settings=settings))
     return found
 
 
@@ -94,7 +94,7 @@ def _engine_files(engine: EnginePlan, unit: Unit, settings: Settings) -> dict[st
     asked = gate_file(
         engine,
         gpus=unit.gpus,
-        host=settings.bind_address,
+        host=settings.engine_address,
         port=unit.port,
         checkpoints=[checkpoint_directory(one, settings) for one in (engine.checkpoint, engine.drafter) if one],
         release=f"{settings.release_directory}/current",
@@ -108,7 +108,7 @@ def _engine_files(engine: EnginePlan, unit: Unit, settings: Settings) -> dict[st
         f"{ENGINES}/{unit.name}.gate.json": RemoteFile(json.dumps(asked, indent=1) + "\n", "640", group=settings.user),
     }
     if unit.gpus:
-        text = _template("systemd/cards.conf.j2", gpus=unit.gpus)
+        text = template("systemd/cards.conf.j2", gpus=unit.gpus)
         files[f"{drop_in(unit.name)}/cards.conf"] = RemoteFile(text)
     return files
 
@@ -141,7 +141,7 @@ def units_of(engine: EnginePlan, settings: Settings) -> list[Unit]:
     args = {
         "model": checkpoint_directory(engine.checkpoint, settings),
         "served-model-name": list(settings.served_model_names),
-        "host": settings.bind_address,
+        "host": settings.engine_address,
         "port": engine.port,
         **engine.args,
     }
@@ -172,7 +172,8 @@ def _environment(env: dict[str, str]) -> str:
     return "".join(f"{name}={json.dumps(value)}\n" for name, value in env.items())
 
 
-def _template(name: str, **values: Any) -> str:
+def template(name: str, **values: Any) -> str:
+    """A file from templates/, which also sees where things lie (`paths`)."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,

@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from qwenlab.gateway.files import PEM, USER, gateway_files
 from qwenlab.host_inventory import HostInventory
 from qwenlab.inventory_source import KINDS, UnreadableError, read_inventory
 from qwenlab.output import OutputError
@@ -50,6 +51,8 @@ def main(argv: list[str]) -> int:
         print(f"{files[path].mode} {files[path].user}:{files[path].group} {path}")
     for secret in [API_KEY] * settings.has_key + [HUB_TOKEN] * (settings.hub_token is not None):
         print(f"600 root:root {secret} (secret, not written here)")
+    if settings.gateway_tls:
+        print(f"600 {USER}:{USER} {PEM} (secret, not written here)")
     return 0
 
 
@@ -71,6 +74,7 @@ def host_files(inventory: HostInventory, settings: Settings) -> dict[str, Remote
         INVENTORY: RemoteFile(inventory.model_dump_json(indent=1) + "\n"),
         **programs(settings),
         **render(made, settings),
+        **gateway_files(made, settings),
     }
 
 

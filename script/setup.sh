@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 
 UV_VERSION=0.13.9
-LAB_PACKAGES="debootstrap systemd-container nftables iproute2 openssh-client e2fsprogs python3-venv"
+LAB_PACKAGES="debootstrap systemd-container nftables iproute2 openssh-client e2fsprogs python3-venv haproxy"
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.operations import cuda, engine, generation, paths, rollout, service, verification
+from qwenlab.operations import cuda, engine, gateway, generation, paths, rollout, service, verification
 from qwenlab.operations.rollout import Step
 from qwenlab.render import API_KEY, RemoteFile
 from tasks.engine import build_steps
@@ -26,8 +26,10 @@ def steps(desired: Desired) -> tuple[Step, ...]:
         *compiler,
         _key(desired),
         Step("Plan, engine files and units", service.configure, asked),
+        Step("Gateway", gateway.configure, {**asked, "pem": desired.secrets.gateway_pem}),
         Step("Current release", engine.switch, {**asked, "steps": build_steps(settings)}),
         Step("Every engine answers", service.serve, asked),
+        Step("One endpoint", gateway.activate, asked),
         *(_verified(desired) if settings.verify else ()),
         Step("Last good generation", generation.remember),
     )

@@ -6,12 +6,15 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from huggingface_hub import get_token
 from pyinfra import logger
 from pyinfra.context import host, inventory, state
 
+from qwenlab.gateway.certificate import joined
+from qwenlab.gateway.certificate import problems as certificate_problems
 from qwenlab.operations.host import refuse
 from qwenlab.settings import Settings, SettingsError, SettingsProblem, load
 from qwenlab.settings.origin import Layer, group_file, inventory_argument, places
@@ -23,6 +26,7 @@ class Secrets:
 
     api_key: str | None = None
     hub_token: str | None = None
+    gateway_pem: str | None = None
 
     def __repr__(self) -> str:
         return "Secrets(...)"
@@ -49,6 +53,7 @@ def load_for_host() -> Desired | None:
             api_key=_secret(settings.api_key, settings.api_key_file, "qwen_api_key_file", where),
             hub_token=_secret(settings.hub_token, settings.hub_token_file, "qwen_hub_token_file", where)
             or own_login(settings.hub_endpoint),
+            gateway_pem=_pair(settings, where),
         )
         certificates = {
             Path(path).stem: _read(path, "qwen_extra_ca_certificates", where) for path in settings.extra_ca_certificates
@@ -87,6 +92,23 @@ def _layers() -> list[Layer]:
         *groups,
         (group_file("all", folders, given), inventory.get_data()),
     ]
+
+
+def _pair(settings: Settings, where: Mapping[str, str]) -> str | None:
+    """The gateway's certificate and key, when they are given and good."""
+    if settings.gateway_certificate is None or settings.gateway_key is None:
+        return None
+    keys = ("qwen_gateway_certificate", "qwen_gateway_key")
+    paths = (settings.gateway_certificate, settings.gateway_key)
+    certificate, key = (_read(path, name, where).encode() for path, name in zip(paths, keys, strict=True))
+    if found := certificate_problems(certificate, key, datetime.now(UTC)):
+        raise SettingsError(
+            [
+                SettingsProblem(keys[one.of_key], f"{paths[one.of_key]}: {one.text}", where.get(keys[one.of_key]))
+                for one in found
+            ]
+        )
+    return joined(certificate, key)
 
 
 def _secret(value: str | None, path: str | None, key: str, where: Mapping[str, str]) -> str | None:

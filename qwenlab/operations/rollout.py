@@ -29,12 +29,12 @@ class Step:
     Attributes:
         name: for the log.
         operation: what `pyinfra.api.operation` made.
-        arguments: by name.
+        arguments: by name; not shown, since pyinfra prints what an operation is called with (`--json`).
     """
 
     name: str
-    operation: Any
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    operation: Any = field(repr=False)
+    arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from pyinfra.context import host
 
 from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.host_status import HostStatus
+from qwenlab.gateway.files import gateway_files
 from qwenlab.operations.paths import stale
 from qwenlab.operations.planning import host_plan
 from qwenlab.render import programs, render
@@ -28,7 +29,8 @@ def report(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         settings: the host's settings.
     """
     plan = host_plan(settings)
-    files = {**programs(settings), **render(plan, settings)} if plan.status == "planned" else {}
+    planned = {**programs(settings), **render(plan, settings), **gateway_files(plan, settings)}
+    files = planned if plan.status == "planned" else {}
     states = host.get_fact(PathStates, paths=tuple(files))
     status = host.get_fact(HostStatus)
     made = Report(status, stale(files, states), [engine.name for engine in plan.engines])

@@ -117,7 +117,7 @@ def context_of(shape: EngineShape, index: int, settings: Settings, inventory: Ho
         model_path=checkpoint_directory(settings.model_directory, _checkpoint(spec)),
         drafter_path=checkpoint_directory(settings.model_directory, _checkpoint(drafter)) if drafter else None,
         served_names=tuple(settings.served_model_names),
-        host=settings.bind_address,
+        host=settings.engine_address,
         port=settings.port + index,
         home=settings.home,
         multicast=settings.nvlink_multicast,

@@ -22,7 +22,7 @@ from pathlib import Path
 
 KEPT = Path("var/lib/qwenlab/generations")
 FOLDERS = ("etc/qwen/engines",)
-FILES = ("etc/qwen/plan.json", "etc/qwen/inventory.json", "etc/qwen/calibration.json")
+FILES = ("etc/qwen/plan.json", "etc/qwen/inventory.json", "etc/qwen/calibration.json", "etc/qwen/gateway/haproxy.cfg")
 UNITS = Path("etc/systemd/system")
 CURRENT = Path("@RELEASES@/current")
 
@@ -152,6 +152,13 @@ def start() -> bool:
             systemctl("stop", line.split()[0])
     systemctl("reset-failed", *units)
     systemctl("restart", *units)
+    gateway = "qwen-gateway.service"
+    if (Path("/") / UNITS / gateway).exists():
+        systemctl("enable", gateway)
+        systemctl("restart", gateway)
+    else:
+        systemctl("stop", gateway)
+        (Path("/") / UNITS / "multi-user.target.wants" / gateway).unlink(missing_ok=True)
     return systemctl("start", "qwen.service").returncode == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Self
 
 from pydantic import model_validator
@@ -10,6 +11,7 @@ from qwenlab.settings.checkpoint import CheckpointSettings, CpuSettings
 from qwenlab.settings.driver import DriverSettings
 from qwenlab.settings.engine import EngineSettings
 from qwenlab.settings.fields import SettingsGroup
+from qwenlab.settings.gateway import GatewaySettings
 from qwenlab.settings.host import HostSettings, NetworkSettings
 from qwenlab.settings.patches import PatchSettings
 from qwenlab.settings.planner import PlannerSettings
@@ -23,6 +25,7 @@ GROUPS: tuple[type[SettingsGroup], ...] = (
     CheckpointSettings,
     PlannerSettings,
     ServiceSettings,
+    GatewaySettings,
     HostSettings,
     NetworkSettings,
     DriverSettings,
@@ -38,6 +41,7 @@ class Settings(
     CpuSettings,
     PlannerSettings,
     ServiceSettings,
+    GatewaySettings,
     DriverSettings,
 ):
     """Every `qwen_*` setting of one host, validated. Field names are the keys without `qwen_`."""
@@ -50,3 +54,13 @@ class Settings(
                 "(commit) name; set both"
             )
         return self
+
+    @property
+    def engine_address(self) -> str:
+        """The address that the engines listen on."""
+        return "127.0.0.1" if self.gateway else self.bind_address
+
+    @property
+    def engine_on_loopback(self) -> bool:
+        """Whether nobody beyond the host itself can reach an engine."""
+        return ip_address(self.engine_address).is_loopback

@@ -74,11 +74,6 @@ class ServiceSettings(SettingsGroup):
         """The address to listen on."""
         return self.bind or ("0.0.0.0" if self.has_key else "127.0.0.1")
 
-    @property
-    def loopback_only(self) -> bool:
-        """Whether nobody beyond the host itself can reach the API."""
-        return ip_address(self.bind_address).is_loopback
-
     @field_validator("served_model_names")
     @classmethod
     def _are_names(cls, names: list[str]) -> list[str]:

@@ -1,0 +1,1 @@
+"""The gateway: its files, its certificates, and HAProxy with them."""
