@@ -134,7 +134,7 @@ def activate(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if state.restart:
         yield StringCommand(f"systemctl reset-failed {UNIT} 2>/dev/null; systemctl restart {UNIT}", _or_tell(back))
     elif state.reload:
-        yield StringCommand(f"systemctl reload {UNIT} && {_listens(settings.endpoint_port)}", _or_tell(back))
+        yield StringCommand(_reload(), _or_tell(back))
     if not settings.gateway_tls and PEM in host.get_fact(PathStates, paths=(PEM,)):
         yield StringCommand("rm -f", PEM)
 
@@ -168,9 +168,14 @@ def _checked(config: RemoteFile) -> StringCommand:
     )
 
 
-def _listens(port: int) -> str:
-    """Shell that ends well once the reloaded gateway listens: systemd does not wait for the new process."""
-    return f"timeout 10 sh -c 'until ss -Hltn \"sport = :{port}\" | grep -q .; do sleep 0.2; done'"
+def _reload() -> str:
+    """Shell that ends well once a new process serves: systemd does not wait for it, and HAProxy forgets a signal that
+    comes while it starts."""
+    return (
+        f"main=$(systemctl show -p MainPID --value {UNIT}); before=$(pgrep -P $main); systemctl reload {UNIT} && "
+        '{ for turn in $(seq 100); do pgrep -P $main | grep -qvxF "$before" && break; sleep 0.1; done; '
+        'pgrep -P $main | grep -qvxF "$before"; }'
+    )
 
 
 def _or_tell(back: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import socket
 import ssl
@@ -37,6 +38,7 @@ class Running:
     process: subprocess.Popen[bytes]
     engines: dict[str, StandIn]
     stacks: dict[str, ExitStack]
+    notified: socket.socket | None = None
     context: ssl.SSLContext | None = None
 
     def start(self, name: str) -> None:
@@ -71,16 +73,15 @@ class Running:
         return connection
 
     def reload(self) -> None:
-        """As `systemctl reload` does; returns when the new process listens."""
-        before = workers(self.process.pid)
+        """As `systemctl reload` does; returns when the new process serves."""
         self.process.send_signal(signal.SIGUSR2)
-        wait_until(lambda: bool(workers(self.process.pid) - before))
+        self.wait_ready()
 
-
-def workers(master: int) -> set[int]:
-    """Processes of HAProxy below its master."""
-    children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-    return {int(child) for child in children}
+    def wait_ready(self) -> None:
+        """Until HAProxy tells systemd that it is ready; a signal before that would be lost."""
+        assert self.notified is not None
+        while b"READY=1" not in self.notified.recv(4096):
+            continue
 
 
 def free_port() -> int:
@@ -116,11 +117,15 @@ def gateway(folder: Path, *names: str, tls: bool = False, **more: Any) -> Iterat
             authority.issue("host1", ("localhost",), today())
             (folder / "tls.pem").write_text(authority.known("host1", ("localhost",), today()) or "")
             context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-        process = subprocess.Popen(["haproxy", "-Ws", "-f", str(folder / "haproxy.cfg")])
+        notified = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        notified.bind(str(folder / "notify"))
+        notified.settimeout(PATIENCE_S)
+        environment = {**os.environ, "NOTIFY_SOCKET": str(folder / "notify")}
+        process = subprocess.Popen(["haproxy", "-Ws", "-f", str(folder / "haproxy.cfg")], env=environment)
         stack.callback(process.wait)
         stack.callback(process.terminate)
-        running = Running(port, process, engines, stacks, context)
-        wait_until(lambda: accepts(port))
+        running = Running(port, process, engines, stacks, notified, context)
+        running.wait_ready()
         yield running
 
 
@@ -149,12 +154,6 @@ def wait_until(true: Any) -> None:
             return
         done.wait(0.02)
     pytest.fail("it did not come true")
-
-
-def accepts(port: int) -> bool:
-    """Whether somebody listens."""
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.parametrize(
@@ -295,7 +294,7 @@ def test_tls_by_the_labs_own_authority(tmp_path: Path) -> None:
     with gateway(tmp_path, "a", tls=True) as running:
         assert running.ask("GET", "/v1/models") == (200, {"engine": "a"})
         assert running.engines["a"].asked[0][1]["x-forwarded-proto"] == "https"
-        strangers = Running(running.port, running.process, {}, {}, ssl.create_default_context())
+        strangers = Running(running.port, running.process, {}, {}, context=ssl.create_default_context())
         with pytest.raises(ssl.SSLCertVerificationError):
             strangers.ask("GET", "/v1/models")
         with pytest.raises((http.client.HTTPException, OSError)):
