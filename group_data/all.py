@@ -85,8 +85,8 @@ docs/settings.md says the same as a table.
 #   `fidelity` takes 8 bits and more only
 # qwen_quality = "balanced"
 #   catalogue key, weight format or repository to serve: `int4-autoround`, `int4-prepared`, `int4-autoround-prepared`,
-#   `int4-fast`, `w8a16`, `fp8`, `nvfp4`, `nvfp4-unsloth`, `bf16`, `qwen3.6-fp8`, `qwen3.6-bf16`; none: the planner's
-#   choice
+#   `int4-fast`, `w8a16`, `fp8`, `fp8-channel`, `nvfp4`, `nvfp4-unsloth`, `bf16`, `qwen3.6-fp8`, `qwen3.6-bf16`; none:
+#   the planner's choice
 # qwen_checkpoint = None
 #   speculative decoding; none: the planner's choice
 # qwen_speculation = None

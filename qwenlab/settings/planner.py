@@ -46,8 +46,8 @@ class PlannerSettings(SettingsGroup):
     checkpoint: str | None = setting(
         None,
         "catalogue key, weight format or repository to serve: `int4-autoround`, `int4-prepared`, "
-        "`int4-autoround-prepared`, `int4-fast`, `w8a16`, `fp8`, `nvfp4`, `nvfp4-unsloth`, `bf16`, `qwen3.6-fp8`, "
-        "`qwen3.6-bf16`; none: the planner's choice",
+        "`int4-autoround-prepared`, `int4-fast`, `w8a16`, `fp8`, `fp8-channel`, `nvfp4`, `nvfp4-unsloth`, `bf16`, "
+        "`qwen3.6-fp8`, `qwen3.6-bf16`; none: the planner's choice",
     )
     speculation: Literal["mtp", "dflash", "off"] | None = setting(
         None, "speculative decoding; none: the planner's choice"

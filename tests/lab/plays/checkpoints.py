@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pyinfra.context import host as current
 
-from tasks import checkpoints, host, service
+from qwenlab.operations import generation, service
+from tasks import checkpoints, host
 from tasks.settings import load_for_host
 
 desired = load_for_host()
@@ -17,5 +18,5 @@ if desired is not None:
     host.install(desired=desired)
     checkpoints.install(desired=desired, python=current.data.get("lab_python"))
     if current.data.get("lab_configure"):
-        service.configure(desired=desired)
-        service.remember()
+        service.configure(name="Plan, engine files and units", settings=desired.settings)
+        generation.remember(name="Last good generation")
