@@ -215,7 +215,8 @@ def start(settings: Settings, python: str, unit: str, job: Mapping[str, Any]) ->
         f"umask 077 && install -d -m 755 -o {user} {RUN} &&",
         f"if systemctl is-active --quiet {unit}; then cat > /dev/null; else cat > {path}.new &&",
         f"chown {user} {path}.new && mv -f {path}.new {path} && rm -f {RUN}/{unit}.json &&",
-        shlex.join(run) + ";",
+        # another deploy may have been quicker since the question
+        f"{{ {shlex.join(run)} || {{ rm -f {path}; systemctl is-active --quiet {unit}; }}; }};",
         "fi",
         _stdin=json.dumps(job),
     )
@@ -321,5 +322,7 @@ def prune(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         host.log(f"unused: {one.path} ({amount(one.bytes)} to free{half})")
     yield StringCommand(
         f"cd {LIBRARY} && python3 -B -m qwenlab.remote.checkpoint.prune",
-        *(QuoteString(place) for place in (*places, *(one.path for one in found))),
+        *(QuoteString(place) for place in places),
+        "remove",
+        _stdin=json.dumps([one.path for one in found]),
     )

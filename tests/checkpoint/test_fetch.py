@@ -203,15 +203,17 @@ def test_a_damaged_file_of_another_checkpoint_is_not_linked(rack: Host) -> None:
 
 
 def test_of_two_deploys_at_once_the_second_waits_and_says_so(rack: Host) -> None:
-    rack.hub.faults[:] = [Fault(where="cdn", bytes_per_second=50_000)]
+    slow = Fault(where="cdn", bytes_per_second=20_000)
+    rack.hub.faults[:] = [slow]
     with rack.start() as first:
         while not rack.hub.count(where="cdn"):
             select.select([], [], [], 0.01)
-        second = rack.start(status=str(rack.root / "second.json"))
-        output, errors = second.communicate(timeout=60)
-        assert (second.returncode, errors) == (0, "")
-        assert "waiting: another deploy fetches this checkpoint on this host" in output
-        assert first.wait(timeout=60) == 0
+        with rack.start(status=str(rack.root / "second.json")) as second:
+            assert second.stdout is not None
+            assert "waiting: another deploy fetches this checkpoint on this host" in second.stdout.readline()
+            slow.bytes_per_second = None
+            assert second.communicate(timeout=60)[1] == ""
+        assert (first.wait(timeout=60), second.returncode) == (0, 0)
     assert rack.whole()
     for name in SHARDS:
         assert rack.hub.sent(name) == (rack.directory() / name).stat().st_size

@@ -44,6 +44,9 @@ def test_the_job_with_the_token_goes_on_stdin_into_a_file_of_the_service_user() 
     assert "chown qwen /run/qwen-fetch/qwen-fetch-1.job.new" in text
     assert "systemd-run --quiet --collect --unit=qwen-fetch-1 --uid=qwen" in text
     assert "if systemctl is-active --quiet qwen-fetch-1; then cat > /dev/null; else" in text
+    assert text.endswith(
+        "|| { rm -f /run/qwen-fetch/qwen-fetch-1.job; systemctl is-active --quiet qwen-fetch-1; }; }; fi"
+    )
 
 
 def test_a_whole_checkpoint_is_left_alone() -> None:
@@ -94,6 +97,17 @@ def test_the_one_that_has_it_serves_else_the_first_that_needs_it() -> None:
     assert lab.source("x/y/1") == "c"
     assert sorted(lab.lacking("x/y/1")) == ["a", "b"]
     assert lab.source("nobody/needs/it") is None
+
+
+def test_a_host_whose_peer_failed_is_told_whose_words_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab()
+    for name in ("@fake/rack", "@fake/other"):
+        lab.claim(name, (f"lab/tiny/{REVISION}",), frozenset(), ["10.0.0.1"])
+    monkeypatch.setattr(checkpoint, "lab_of", lambda host: lab)
+    given = {"settings": settings(model_source="peer"), "token": None, "python": PYTHON, "from_peers": True}
+    ((kind, words),) = commands(checkpoint.fetch, state(whole=False, wrong=[], manifest=None), **given)
+    assert kind == "refused"
+    assert "lab/tiny was to come from @fake/other, which failed in this run" in words
 
 
 def test_a_path_source_needs_a_path() -> None:

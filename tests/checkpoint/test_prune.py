@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from qwenlab.remote.checkpoint import manifest, prune
 from qwenlab.remote.checkpoint.files import FileEntry
 from qwenlab.remote.checkpoint.manifest import Manifest
 from qwenlab.settings import load
+from tests.checkpoint.fetching import ROOT
 from tests.operations.fake import commands
 
 OLD, NEW = "1" * 40, "2" * 40
@@ -42,6 +45,13 @@ class Disk:
         for name, text in files.items():
             (directory / name).write_text(text)
         return directory
+
+    def remove(self, *paths: Path) -> subprocess.CompletedProcess[str]:
+        """The program as a host runs it, among the processes that there really are."""
+        places = [str(path) for path in (self.models, self.generations, self.etc)]
+        command = [sys.executable, "-B", "-m", "qwenlab.remote.checkpoint.prune", *places, "remove"]
+        given = json.dumps([str(path) for path in paths])
+        return subprocess.run(command, cwd=ROOT, input=given, text=True, capture_output=True, check=False)
 
     def unused(self) -> list[Path]:
         return [one.path for one in prune.unused(self.models, self.generations, self.etc, self.proc)]
@@ -111,14 +121,13 @@ def test_what_qwenlab_did_not_make_is_never_touched(disk: Disk) -> None:
         (disk.models / name).mkdir(parents=True)
         (disk.models / name / "precious").write_text("x")
     assert disk.unused() == []
-    place = [str(path) for path in (disk.models, disk.generations, disk.etc)]
-    assert prune.main([*place, str(disk.models / "someone/elses" / OLD)]) == 1
-    assert prune.main([*place, "/etc"]) == 1
+    assert disk.remove(disk.models / "someone/elses" / OLD).returncode == 1
+    assert disk.remove(Path("/etc")).returncode == 1
     assert (disk.models / "someone/elses" / OLD / "precious").exists()
 
 
 def test_removal_takes_links_and_empty_directories_along_and_keeps_shared_files(
-    disk: Disk, capsys: pytest.CaptureFixture[str]
+    disk: Disk,
 ) -> None:
     old, new = disk.revision(OLD, "a/gone"), disk.revision(NEW, "b/kept")
     (old.parent / "main").symlink_to(OLD)
@@ -127,16 +136,27 @@ def test_removal_takes_links_and_empty_directories_along_and_keeps_shared_files(
     (disk.etc / "plan.json").write_text(f'"{NEW}"')
     (one,) = prune.unused(disk.models, disk.generations, disk.etc, disk.proc)
     assert one.bytes < 10_000  # the shared file frees nothing
-    prune.main([str(disk.models), str(disk.generations), str(disk.etc), str(old)])
-    assert f"removed {old}" in capsys.readouterr().out
+    done = disk.remove(old)
+    assert (done.returncode, done.stdout) == (0, f"removed {old}\n")
     assert not (disk.models / "a").exists()
     assert (new / "model.safetensors").read_bytes() == b"x" * 10_000
+
+
+def test_what_came_into_use_meanwhile_stays_and_the_others_go(disk: Disk) -> None:
+    old, new = disk.revision(OLD), disk.revision(NEW)
+    with (new / "model.safetensors").open("rb"):
+        done = disk.remove(new, old)
+    assert done.returncode == 1
+    assert f"{new} was not removed: it is used now" in done.stderr
+    assert not old.exists()
+    assert new.exists()
 
 
 def test_the_play_names_what_it_removes_and_is_quiet_when_all_is_used() -> None:
     settings = load({"qwen_engine": "cpu", "qwen_cpu_checkpoint": "lab/tiny", "qwen_cpu_revision": NEW})
     path = f"/srv/qwen/models/lab/tiny/{OLD}"
     found = json.dumps([{"path": path, "bytes": 5_000_000, "whole": True}])
-    ((command, _),) = commands(checkpoint.prune, {"checkpoint.prune": [found]}, settings=settings)
-    assert command.endswith(f"prune /srv/qwen/models /var/lib/qwenlab/generations /etc/qwen {path}")
+    ((command, given),) = commands(checkpoint.prune, {"checkpoint.prune": [found]}, settings=settings)
+    assert command.endswith("prune /srv/qwen/models /var/lib/qwenlab/generations /etc/qwen remove")
+    assert json.loads(given) == [path]
     assert commands(checkpoint.prune, {"checkpoint.prune": ["[]"]}, settings=settings) == []

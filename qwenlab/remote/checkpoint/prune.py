@@ -1,10 +1,11 @@
-"""`python -m qwenlab.remote.checkpoint.prune MODELS GENERATIONS ETC [PATH...]`: revisions that nobody uses.
+"""`python -m qwenlab.remote.checkpoint.prune MODELS GENERATIONS ETC [remove]`: revisions that nobody uses.
 
-Without paths it prints them as JSON and changes nothing. With paths it removes those, each only if it is still unused:
-what is asked for was seen a moment ago. Used is what the plan or engine files name, in ETC or in the generations that a
-rollback brings back (releases themselves name no checkpoint), what a running process names or holds open, what another
-checkpoint in use was prepared from, and what is being fetched. Nothing but directories of ours
-(`<owner>/<name>/<revision>` with a manifest or a journal) and links to them is ever looked at. Standard library alone.
+Without `remove` it prints them as JSON and changes nothing. With it, it takes a JSON list of paths from stdin (on a
+command line they would be in use by the commands themselves) and removes those, each only if it is still unused. Used
+is what the plan or engine files name, in ETC or in the generations that a rollback brings back (releases themselves
+name no checkpoint), what a running process names or holds open, what another checkpoint in use was prepared from, and
+what is being fetched. Nothing but directories of ours (`<owner>/<name>/<revision>` with a manifest or a journal) and
+links to them is ever looked at. Standard library alone.
 """
 
 from __future__ import annotations
@@ -122,19 +123,20 @@ def remove(one: Revision, models: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """List, or remove what is named."""
-    models, generations, etc, *wanted = (Path(argument) for argument in arguments)
+    models, generations, etc = (Path(argument) for argument in arguments[:3])
     found = unused(models, generations, etc)
-    if not wanted:
+    if arguments[3:] != ["remove"]:
         print(json.dumps([{"path": str(one.path), "bytes": one.bytes, "whole": one.whole} for one in found]))
         return 0
     by_path = {one.path: one for one in found}
+    wanted = [Path(name) for name in json.load(sys.stdin)]
     for path in wanted:
-        if path not in by_path:
+        if path in by_path:
+            remove(by_path[path], models)
+            print(f"removed {path}")
+        else:
             print(f"{path} was not removed: it is used now, or is no checkpoint of qwenlab", file=sys.stderr)
-            return 1
-        remove(by_path[path], models)
-        print(f"removed {path}")
-    return 0
+    return 0 if all(path in by_path for path in wanted) else 1
 
 
 if __name__ == "__main__":
