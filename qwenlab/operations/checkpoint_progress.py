@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
 
 from pyinfra import logger
 from pyinfra.api.command import StringCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 POLL_S = 1.0
 LINE_EVERY_S = 15.0
+CLEAR = "\033[K"  # the rest of the line
 LOST_POLLS = 30  # in a row, each with an attempt to connect again
 
 
@@ -91,35 +94,65 @@ def line(label: str, report: Report, rate: float) -> str:
     return text
 
 
+class Above(io.TextIOBase):
+    """Standard error while bars are shown: whole lines go above the bars. pyinfra's spinner, which writes without ever
+    ending a line, is left out until they are gone."""
+
+    def __init__(self, console: Console, stream: TextIO) -> None:
+        self._console, self._stream, self._line = console, stream, ""
+        self.rich_proxied_file = stream  # where the console itself writes
+
+    def write(self, text: str) -> int:
+        """Take text; print what is a whole line."""
+        *lines, self._line = (self._line + text).split("\n")
+        # the spinner goes back to the line's beginning, and has the rest of the line cleared before the next text
+        self._line = self._line.rpartition("\r")[2].removeprefix(CLEAR)
+        for line in lines:
+            self._console.print(Text.from_ansi(line.rpartition("\r")[2].removeprefix(CLEAR)), soft_wrap=True)
+        return len(text)
+
+    def isatty(self) -> bool:
+        """As what is behind it."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """As what is behind it."""
+        return self._stream.fileno()
+
+
 class Board:
-    """The bars of all hosts. pyinfra's spinner writes to the terminal's last line: an empty one is left to it."""
+    """The bars of all hosts, below everything else that is said meanwhile."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=8)),
+            DownloadColumn(table_column=Column(no_wrap=True, justify="right")),
+            TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True, justify="right")),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=console,
             auto_refresh=False,
+            expand=True,
         )
         self._console = console
         self._live: Live | None = None
+        self._stderr = sys.stderr
         self._open = 0
 
     def add(self, label: str) -> TaskID:
         """A bar more; the first one opens the display."""
         if self._live is None:
             self._live = Live(
-                get_renderable=lambda: Group(self._progress.get_renderable(), Text("")),
+                get_renderable=self._progress.get_renderable,
                 console=self._console,
                 auto_refresh=False,
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
+            sys.stderr.write(CLEAR)  # what the spinner left
             self._live.start()
+            self._stderr, sys.stderr = sys.stderr, Above(self._console, sys.stderr)
         self._open += 1
         return self._progress.add_task(label, total=None, rate="")
 
@@ -134,9 +167,14 @@ class Board:
         """A bar less; the last one closes the display."""
         self._progress.remove_task(task)
         self._open -= 1
-        if self._open == 0 and self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self._live is None:
+            return
+        if self._open:
+            self._live.refresh()
+            return
+        sys.stderr = self._stderr
+        self._live.stop()
+        self._live = None
 
 
 BOARD = Board(Console(stderr=True))
