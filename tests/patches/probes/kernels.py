@@ -191,6 +191,30 @@ class Step:
 @probe("gdn-state-bounds")
 def a_request_reaches_no_state_but_its_own(s: Surroundings) -> None:
     own_states_only("cpu")
+    handed = counts_handed_on([0, 1, 3, 9, -2], drafts=2)
+    assert handed == [1, 1, 3, 3, 1], f"the kernels are handed {handed}, columns outside a row of 3"
+
+
+def counts_handed_on(accepted: list[int], drafts: int) -> list[int]:
+    """The counts of accepted tokens that the layers get for these, one request each, all drafting."""
+    from vllm.v1.attention.backends.gdn_attn import GDNAttentionMetadataBuilder
+
+    count, width = len(accepted), drafts + 1
+    builder: Any = object.__new__(GDNAttentionMetadataBuilder)
+    builder.num_spec, builder.use_spec_decode, builder.use_full_cuda_graph = drafts, True, False
+    builder.kv_cache_spec = SimpleNamespace()
+    builder.vllm_config = SimpleNamespace(cache_config=SimpleNamespace(mamba_cache_mode="none"))
+    starts = torch.arange(0, (count + 1) * width, width, dtype=torch.int32)
+    batch: Any = SimpleNamespace(
+        num_reqs=count,
+        num_actual_tokens=count * width,
+        query_start_loc=starts,
+        query_start_loc_cpu=starts,
+        seq_lens=torch.full((count,), 100, dtype=torch.int32),
+        block_table_tensor=torch.arange(count * width, dtype=torch.int32).view(count, width) + 1,
+    )
+    metadata = builder.build(0, batch, torch.tensor(accepted, dtype=torch.int32), torch.full((count,), drafts))
+    return [int(number) for number in metadata.num_accepted_tokens]
 
 
 def own_states_only(device: str) -> None:
