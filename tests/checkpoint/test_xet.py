@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import select
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,20 @@ def test_a_firewall_that_lets_through_the_hub_alone_is_no_hindrance(
         rack.hub.xet_url = f"http://127.0.0.1:{probe.getsockname()[1]}"
     assert rack.fetch() == (0, "")
     assert rack.whole()
+    assert "Xet storage does not work" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("trouble", ["no token of the storage is given out", "hf-xet cannot be imported"])
+def test_a_storage_that_cannot_be_begun_with_is_left(
+    rack: Host, trouble: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if trouble.startswith("no token"):
+        monkeypatch.setattr(rack.hub, "_xet_token", lambda handler, name, revision: handler.reply(403, b"no"))
+    else:
+        monkeypatch.setitem(sys.modules, "hf_xet", None)
+    assert rack.fetch() == (0, "")
+    assert rack.whole()
+    assert rack.hub.count(where="xet") == 0
     assert "Xet storage does not work" in capsys.readouterr().out
 
 

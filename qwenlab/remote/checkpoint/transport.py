@@ -114,7 +114,7 @@ class XetFirst:
             if stored is None:
                 self._not_this_way.add(entry.path)
                 return self._plain.open(entry, begin)
-            return self._stream(entry, begin, stored.file_hash, stored.refresh_route)
+            return self._opened(self._start(entry, begin, stored.file_hash, stored.refresh_route), begin)
         except Exception as error:  # the hub's refusals too: plain HTTP meets the same one, and there are words for it
             self._leave(error)
             return self._plain.open(entry, begin)
@@ -123,11 +123,13 @@ class XetFirst:
         """Plain HTTP for this file from now on."""
         self._not_this_way.add(entry.path)
 
-    @contextmanager
-    def _stream(self, entry: FileEntry, begin: int, name: str, refresh: str) -> Iterator[Stream]:
+    def _start(self, entry: FileEntry, begin: int, name: str, refresh: str) -> Any:
         from hf_xet import XetFileInfo
 
-        stream = self._downloads(refresh).download_stream(XetFileInfo(name, entry.size), start=begin)
+        return self._downloads(refresh).download_stream(XetFileInfo(name, entry.size), start=begin)
+
+    @contextmanager
+    def _opened(self, stream: Any, begin: int) -> Iterator[Stream]:
         try:
             yield begin, self._guarded(stream)
         finally:
