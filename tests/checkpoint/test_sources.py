@@ -22,6 +22,7 @@ import pytest
 from qwenlab.remote.checkpoint import manifest
 from tests.checkpoint.fetching import REPO, ROOT, WANTED, Host
 from tests.lab.servers.faults import Fault
+from tests.lab.servers.http import Handler, Server
 
 
 def free_port() -> int:
@@ -106,6 +107,37 @@ def test_a_peer_that_vanishes_is_named_and_what_came_is_kept(rack: Host, tmp_pat
     assert "qwen_model_source = 'hub'" in said
     assert other.fetch() == (0, "")
     assert other.whole()
+
+
+def test_what_a_peer_gave_before_it_vanished_is_not_fetched_again(rack: Host, tmp_path: Path) -> None:
+    rack.fetch()
+    other = receiver(rack, tmp_path / "other")
+    name = "model-00001-of-00003.safetensors"
+
+    def answer(handler: Handler) -> None:
+        content = (rack.models / handler.route.strip("/")).read_bytes()
+        half = len(content) // 2 if handler.route.endswith(name) else len(content)
+        if handler.headers.get("Range"):
+            handler.break_connection(orderly=True)
+            return
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content[:half])
+        if half < len(content):
+            handler.break_connection(orderly=True)
+
+    server = Server("127.0.0.1", answer)
+    with server.running():
+        code, said = other.fetch(source="peer", endpoint=server.url, manifest=document(rack), attempts=2)
+    assert code == 1
+    assert f"the peer at {server.url} does not answer" in said
+    assert not other.whole()
+    assert (other.directory() / f"{name}.incomplete").stat().st_size == 100_000
+    rack.hub.requests.clear()
+    assert other.fetch() == (0, "")
+    assert other.whole()
+    assert rack.hub.sent(name) == 100_000
 
 
 @pytest.mark.parametrize(
