@@ -15,7 +15,7 @@ unit=/etc/systemd/system/$name
 [ -e "$unit" ] && there=yes || there=no
 echo "gateway=$there $(word systemctl is-active $name) $(word systemctl is-enabled $name)" \
     "$(word systemctl show -p NeedDaemonReload --value $name)"
-echo "started=$(mark started) $(sha256sum < "$unit" 2>/dev/null | cut -d' ' -f1)"
+echo "started=$(mark started) $(cat "$unit" 2>/dev/null | sha256sum | cut -d' ' -f1)"
 echo "loaded=$(mark loaded)" \
     "$(cat /etc/qwen/gateway/haproxy.cfg /etc/qwen/gateway/tls.pem 2>/dev/null | sha256sum | cut -d' ' -f1)"
 true

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from hashlib import sha256
 from typing import Any
 
@@ -151,3 +152,9 @@ def test_a_port_that_cannot_be_had_is_refused(port: int, holders: list[str], wor
 def test_the_holders_are_told_by_process_and_unit() -> None:
     said = PortHolders().process(["motd", "holder=12 nginx.service nginx", "holder=13 none my server"])
     assert said == [Holder(12, "nginx.service", "nginx"), Holder(13, "none", "my server")]
+
+
+def test_a_host_without_a_gateway_is_read() -> None:
+    script = Gateway().command().replace("/etc/systemd/system", "/nonexistent")
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert Gateway().process(said.splitlines()).there is False
