@@ -17,7 +17,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan
-from qwenlab.service.gate_file import gate_file
+from qwenlab.service.gate_file import END, gate_file
 from qwenlab.settings import Settings
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
@@ -99,12 +99,13 @@ def _engine_files(engine: EnginePlan, unit: Unit, settings: Settings) -> dict[st
         checkpoints=[checkpoint_directory(one, settings) for one in (engine.checkpoint, engine.drafter) if one],
         release=f"{settings.release_directory}/current",
         home=settings.home,
+        files=[f"{ENGINES}/{unit.name}.{kind}" for kind in ("yaml", "env")],
         secrets=[API_KEY] if settings.has_key else [],
         wait_s=settings.gate_wait_s,
     )
     files = {
-        f"{ENGINES}/{unit.name}.yaml": RemoteFile(_yaml(unit.args), "640", group=settings.user),
-        f"{ENGINES}/{unit.name}.env": RemoteFile(_environment(unit.env), "640", group=settings.user),
+        f"{ENGINES}/{unit.name}.yaml": RemoteFile(_yaml(unit.args) + END, "640", group=settings.user),
+        f"{ENGINES}/{unit.name}.env": RemoteFile(_environment(unit.env) + END, "640", group=settings.user),
         f"{ENGINES}/{unit.name}.gate.json": RemoteFile(json.dumps(asked, indent=1) + "\n", "640", group=settings.user),
     }
     if unit.gpus:

@@ -19,12 +19,14 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 POLL_S = 0.5
 ANSWER_TIMEOUT_S = 600.0
 LIVENESS_TIMEOUT_S = 30.0
 RUN = Path("/run/qwen")
+CONFIG = 78  # EX_CONFIG of sysexits.h: restarting cannot mend it
+SHORTEST_KEY = 8
 
 
 def main() -> None:
@@ -33,6 +35,8 @@ def main() -> None:
     obey_gate(RUN / f"{os.environ.get('QWEN_ENGINE', '')}.gate")
     key = read_credential("api_key")
     if key is not None:
+        if len(key) < SHORTEST_KEY:
+            refuse("the API key is missing or too short, and without one vLLM answers everybody: deploy again")
         os.environ["VLLM_API_KEY"] = key
     server = os.getpid()
     arguments = load(config)
@@ -49,16 +53,27 @@ def obey_gate(verdict: Path) -> None:
         return
     said: dict[str, Any] = json.loads(verdict.read_text())
     if said["code"]:
-        for reason in said["reasons"]:
-            print(f"refused: {reason}", flush=True)
-        if os.environ.get("NOTIFY_SOCKET"):
-            notify(f"STATUS=refused: {said['reasons'][0]}")
-        sys.exit(said["code"])
+        refuse(*said["reasons"], code=said["code"])
+
+
+def refuse(*reasons: str, code: int = CONFIG) -> NoReturn:
+    """Say why, in the journal and in the unit's status, and leave."""
+    for reason in reasons:
+        print(f"refused: {reason}", flush=True)
+    if os.environ.get("NOTIFY_SOCKET"):
+        notify(f"STATUS=refused: {reasons[0]}")
+    sys.exit(code)
 
 
 def load(config: Path) -> dict[str, Any]:
-    """The YAML that `vllm serve --config` reads."""
-    loaded: dict[str, Any] = importlib.import_module("yaml").safe_load(config.read_text())
+    """The YAML that `vllm serve --config` reads; refused when it is none."""
+    yaml = importlib.import_module("yaml")
+    try:
+        loaded = yaml.safe_load(config.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        refuse(f"{config} cannot be read ({' '.join(str(error).split())}): mend it, or deploy again")
+    if not isinstance(loaded, dict) or "model" not in loaded:
+        refuse(f"{config} names no model: mend it, or deploy again")
     return loaded
 
 

@@ -6,6 +6,9 @@ from typing import Any
 
 from qwenlab.planner.plan import EnginePlan, RankMemory
 
+END = "# end of file\n"
+# Last line of an engine's settings and variables: what a power cut or a full disk cut off does not have it, and a file
+# that a person edits still does.
 SHM_SINGLE_MIB = 64
 SHM_RANKS_MIB = 1024
 # Ranks exchange through shared memory: vLLM's message queue keeps 10 chunks of VLLM_MQ_MAX_CHUNK_BYTES_MB = 16 MiB for
@@ -22,6 +25,7 @@ def gate_file(
     checkpoints: list[str],
     release: str,
     home: str,
+    files: list[str],
     secrets: list[str],
     wait_s: int,
 ) -> dict[str, Any]:
@@ -30,6 +34,7 @@ def gate_file(
     Args:
         gpus: UUIDs of the process's cards; memory is asked for on these alone.
         port: where it listens; None when another process of the engine does.
+        files: what it is started with; each ends in `END`.
         wait_s: how long to wait for what may pass: a dying process, a taken port [seconds].
     """
     need = {rank.gpu: needed_mib(rank) for rank in engine.memory if rank.gpu in gpus}
@@ -42,6 +47,7 @@ def gate_file(
         "checkpoints": checkpoints,
         "release": release,
         "home": home,
+        "files": files,
         "secrets": secrets,
         "shm_mib": SHM_RANKS_MIB if ranks > 1 else SHM_SINGLE_MIB,
         "wait_s": wait_s,

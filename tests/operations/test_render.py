@@ -14,6 +14,7 @@ import yaml
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan, NodeProcess, Workload
+from qwenlab.remote import gate
 from qwenlab.render import PROGRAMS, RemoteFile, programs, render
 from qwenlab.settings import Settings, load
 
@@ -95,6 +96,14 @@ def test_secrets_are_in_no_rendered_file() -> None:
     everything = "".join(file.content for file in render(plan_cpu(HostInventory(), chosen), chosen).values())
     assert "0123456789\n" not in everything.replace(REVISION, "")
     assert "hf_secret" not in everything
+
+
+def test_what_an_engine_is_started_with_ends_in_the_line_that_the_gate_looks_for() -> None:
+    chosen = settings()
+    files = render(plan_cpu(HostInventory(), chosen), chosen)
+    asked = json.loads(files["/etc/qwen/engines/cpu.gate.json"].content)["files"]
+    assert asked == ["/etc/qwen/engines/cpu.yaml", "/etc/qwen/engines/cpu.env"]
+    assert all(files[path].content.endswith(gate.END) for path in asked)
 
 
 @pytest.mark.parametrize(("keyed", "lines"), [(True, 1), (False, 0)])

@@ -178,3 +178,42 @@ def test_the_key_is_read_from_the_credential(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     assert engine.read_credential("api_key") == "key"
     assert engine.read_credential("other") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read"),
+        ("model: [", "cannot be read"),
+        ("", "names no model"),
+        ("port: 8000\n", "names no model"),
+        ("- model\n", "names no model"),
+    ],
+)
+def test_settings_that_are_none_refuse_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, words: str
+) -> None:
+    config = tmp_path / "cpu.yaml"
+    if text is not None:
+        config.write_text(text)
+    with pytest.raises(SystemExit) as left:
+        engine.load(config)
+    said = capsys.readouterr().out
+    assert left.value.code == 78
+    assert said.startswith("refused: ")
+    assert words in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("key", ["", "missing"])
+def test_an_engine_never_starts_with_an_empty_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    (tmp_path / "api_key").write_text(key)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(engine, "RUN", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["engine.py", str(tmp_path / "cpu.yaml")])
+    with pytest.raises(SystemExit) as left:
+        engine.main()
+    assert left.value.code == 78
+    assert "answers everybody" in capsys.readouterr().out

@@ -56,6 +56,9 @@ def good(tmp_path: Path) -> Gate:
     (model / "manifest.json").write_text(json.dumps({"files": [{"path": "a.safetensors", "size": 4}]}))
     key = tmp_path / "api_key"
     key.touch(mode=0o600)
+    key.write_text("0123456789\n")
+    settings = tmp_path / "cpu.yaml"
+    settings.write_text("model: /m\n# end of file\n")
     module = tmp_path / "module"
     module.write_text("580.95.05\n")
     asked = {
@@ -66,6 +69,7 @@ def good(tmp_path: Path) -> Gate:
         "checkpoints": [str(model)],
         "release": str(release),
         "home": str(tmp_path),
+        "files": [str(settings)],
         "secrets": [str(key)],
         "shm_mib": 1,
         "wait_s": 0,
@@ -83,6 +87,22 @@ def _truncate_plan(at: Gate) -> None:
 
 def _open_key(at: Gate) -> None:
     Path(at.asked["secrets"][0]).chmod(0o644)
+
+
+def _empty_key(at: Gate) -> None:
+    Path(at.asked["secrets"][0]).write_text("")
+
+
+def _no_key(at: Gate) -> None:
+    Path(at.asked["secrets"][0]).unlink()
+
+
+def _half_the_settings(at: Gate) -> None:
+    Path(at.asked["files"][0]).write_text("model: /m\n")
+
+
+def _no_settings(at: Gate) -> None:
+    Path(at.asked["files"][0]).unlink()
 
 
 def _release_without_mark(at: Gate) -> None:
@@ -128,6 +148,10 @@ UNBRIDGED: Answer = (0, [["\tGPU0\tGPU1"], ["GPU0\t X \tPHB"], ["GPU1\tPHB\t X "
     [
         (_truncate_plan, CONFIG, "plan.json is missing or damaged: deploy again"),
         (_open_key, CONFIG, "can be read by others (mode 644, owner 0): chown root: "),
+        (_empty_key, CONFIG, "api_key is empty or too short: remove it and deploy again"),
+        (_no_key, CONFIG, "api_key is missing: deploy again"),
+        (_half_the_settings, CONFIG, "cpu.yaml is missing or cut off: deploy again"),
+        (_no_settings, CONFIG, "cpu.yaml is missing or cut off: deploy again"),
         (_release_without_mark, CONFIG, "is not complete: deploy again"),
         (_shorter_file, CONFIG, "a.safetensors is missing or has another size than its manifest says"),
         (_no_manifest, CONFIG, "is not complete: deploy again"),
