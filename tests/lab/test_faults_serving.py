@@ -1,0 +1,210 @@
+"""Faults on a host that serves: each ends serving again, without a hand and with nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests import lab
+from tests.lab.deploying import ask
+from tests.lab.serving import (
+    GATE,
+    UNIT,
+    Served,
+    forget_restarts,
+    request,
+    served_host,
+    show,
+    wait,
+    wait_for_another_start,
+)
+from tests.sim import inventory
+from tests.sim.faults import Fault as CardFault
+from tests.sim.inventory import Process
+from tests.sim.lab_host import SimulatedGpus
+
+pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
+
+MEMORY_MIB = 5000
+PID = f"$(systemctl show -p MainPID --value {UNIT})"
+CORE = "$(pgrep -f ^VLLM::EngineCore)"
+# takes memory until the kernel ends the engine's core, and then lets go of it
+HOG = 'import os,sys\nheld=[]\nwhile os.path.exists("/proc/"+sys.argv[1]): held.append(b"1" * (16 << 20))\n'
+SQUATTER = """\
+import socket
+import time
+while True:
+    try:
+        held = socket.create_server(("0.0.0.0", 8000))
+        break
+    except OSError:
+        time.sleep(0.05)
+time.sleep(3600)
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A host that serves, with a limit to its memory."""
+    spec = lab.HostSpec(release="bookworm", memory_mib=MEMORY_MIB)
+    with served_host(tmp_path_factory.mktemp("faults"), spec) as host:
+        host.host.put(HOG.encode(), "/root/hog.py")
+        host.host.put(SQUATTER.encode(), "/root/squatter.py")
+        yield host
+
+
+@pytest.fixture
+def serving(served: Served) -> Iterator[lab.Host]:
+    """The host, serving before the fault; after it, it must serve with the same files as before."""
+    host = served.host
+    forget_restarts(host)
+    host.ssh_run("systemctl start qwen", timeout=600)
+    before = files(host)
+    yield host
+    host.ssh_run("systemctl is-active qwen qwen-engine@cpu")
+    assert ask(host)[0] == 200
+    assert files(host) == before
+
+
+def files(host: lab.Host) -> str:
+    """Everything that the service stands on, by digest: plan, engine files, key, units, release, checkpoint."""
+    return host.ssh_run(
+        "find /etc/qwen /etc/systemd/system/qwen* /srv/qwen/models -type f | sort | xargs sha256sum;"
+        "readlink /opt/qwen/current; cat /opt/qwen/current/release.json | sha256sum"
+    ).stdout
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A way to end an engine, and words that its unit's journal must then have.
+
+    Attributes:
+        inflict: shell on the host.
+        let_go: shell that ends what keeps the engine from starting; nothing else is done for it.
+        tidy: shell for afterwards.
+    """
+
+    inflict: str
+    says: str
+    let_go: str = "true"
+    tidy: str = "true"
+
+
+FAULTS = {
+    "main-process-killed": Fault(f"kill -9 {PID}", "code=killed, status=9/KILL"),
+    "core-killed": Fault(f"kill -9 {CORE}", "Scheduled restart job"),
+    "ended-by-hand": Fault(f"kill -TERM {PID}", "Scheduled restart job"),
+    "core-stalls": Fault(f"kill -STOP {CORE}", "no token was generated since the last look"),
+    "api-process-stalls": Fault(f"kill -STOP {PID}", "Watchdog timeout"),
+    "probe-killed": Fault(f"kill -9 $(pgrep -f qwen/engine.py | grep -vx {PID})", "Watchdog timeout"),
+    "memory-of-the-host-runs-out": Fault(
+        f"systemd-run --quiet --wait --collect -p OOMScoreAdjust=-900 python3 /root/hog.py {CORE}",
+        "Scheduled restart job",
+    ),
+    "killed-and-its-port-taken": Fault(
+        f"systemd-run --quiet --unit=squatter python3 /root/squatter.py; kill -9 {PID}; "
+        f"timeout 120 sh -c 'until systemctl status {UNIT} | grep -q \"port 8000 is taken\"; do sleep 0.5; done'",
+        "refused: port 8000 is taken (held by process",
+        let_go="systemctl stop squatter",
+    ),
+    "killed-while-the-disk-of-the-journal-is-full": Fault(
+        "mkdir -p /var/log/journal; mount -t tmpfs -o size=1m tmpfs /var/log/journal; "
+        f"head -c 2M /dev/zero > /var/log/journal/fill; systemctl restart systemd-journald; kill -9 {PID}",
+        "",
+        tidy="umount -l /var/log/journal; systemctl restart systemd-journald",
+    ),
+    "killed-and-its-run-directory-lost": Fault(f"rm -rf /run/qwen; kill -9 {PID}", "Scheduled restart job"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_engine_comes_back_by_itself(serving: lab.Host, name: str) -> None:
+    fault, before = FAULTS[name], show(serving, "MainPID")
+    since = serving.ssh_run("date +%s").stdout.strip()
+    try:
+        serving.ssh_run(fault.inflict, check=False, timeout=300)
+        serving.ssh_run(fault.let_go)
+        wait_for_another_start(serving, before)
+    finally:
+        serving.ssh_run(fault.tidy)
+    assert fault.says in serving.ssh_run(f"journalctl --no-pager -u {UNIT} --since @{since}").stdout
+
+
+def test_it_comes_back_without_a_network(serving: lab.Host) -> None:
+    before = show(serving, "MainPID")
+    serving.cut_network()
+    try:
+        serving.ssh_run(f"kill -9 {before}")
+        wait_for_another_start(serving, before)
+    finally:
+        serving.mend_network()
+
+
+UNHURT = {
+    "journald-killed": "systemctl kill -s KILL systemd-journald; systemctl start systemd-journald",
+    "systemd-executes-itself-anew": "systemctl daemon-reexec",
+    "a-neighbour-s-unit-fails": "systemd-run --quiet --wait false",
+    "home-is-full": "mount -t tmpfs -o size=64k tmpfs /var/lib/qwen; head -c 1M /dev/zero > /var/lib/qwen/fill",
+}
+
+
+@pytest.mark.parametrize("name", UNHURT)
+def test_the_engine_does_not_even_notice(serving: lab.Host, name: str) -> None:
+    """It keeps its process, and its watchdog goes on being fed."""
+    before, fed = show(serving, "MainPID"), show(serving, "WatchdogTimestampMonotonic")
+    try:
+        serving.ssh_run(UNHURT[name], check=False)
+        wait(serving, f"[ $(systemctl show -p WatchdogTimestampMonotonic --value {UNIT}) -gt {fed} ]", 60)
+        assert ask(serving)[0] == 200
+        assert show(serving, "MainPID") == before
+    finally:
+        serving.ssh_run("umount /var/lib/qwen", check=False)
+
+
+def test_health_still_answers_while_the_core_stalls(serving: lab.Host) -> None:
+    """Why liveness asks for tokens."""
+    serving.ssh_run(f"kill -STOP {CORE}")
+    try:
+        assert request(serving, "GET", "/health", None)[0] == 200
+    finally:
+        serving.ssh_run(f"kill -CONT {CORE}")
+
+
+@pytest.fixture(scope="module")
+def carded(served: Served) -> Iterator[SimulatedGpus]:
+    """The host with two simulated cards, the first of which its engine is to have."""
+    host, machine = served.host, inventory.load("2x3090-nvlink")
+    cards = SimulatedGpus(host)
+    cards.install(machine)
+    uuid = machine.uuid(0)
+    host.ssh_run(
+        f'cp -a {GATE} /root/ && sed -i \'s/"cards": \\[\\]/"cards": ["{uuid}"]/; '
+        f's/"need_mib": {{}}/"need_mib": {{"{uuid}": 20480}}/\' {GATE} && grep -q {uuid} {GATE}'
+    )
+    yield cards
+    host.ssh_run(f"mv /root/cpu.gate.json {GATE}")
+    cards.remove()
+
+
+def test_a_card_that_another_program_holds_is_waited_for(carded: SimulatedGpus, serving: lab.Host) -> None:
+    before = show(serving, "MainPID")
+    carded.set_faults(CardFault.processes(0, Process(pid=1, name="other", mib=9_000)))
+    serving.ssh_run(f"kill -9 {before}")
+    wait(serving, f"systemctl status --no-pager {UNIT} | grep -q 'the plan needs 20480: held by process 1'", 60)
+    carded.set_faults(CardFault())
+    wait_for_another_start(serving, before)
+
+
+def test_an_engine_whose_card_is_gone_stays_down_with_words_and_starts_once_it_is_back(
+    carded: SimulatedGpus, serving: lab.Host
+) -> None:
+    before = show(serving, "MainPID")
+    carded.set_faults(CardFault.absent(0))
+    serving.ssh_run(f"kill -9 {before}")
+    wait(serving, f"systemctl is-failed --quiet {UNIT}", 60)
+    assert show(serving, "ExecMainStatus") == "78"
+    assert "is not there; if it was taken out, deploy again" in show(serving, "StatusText")
+    carded.set_faults(CardFault())
+    serving.ssh_run("systemctl start qwen", timeout=300)
