@@ -50,6 +50,11 @@ PROGRAMS = {
 }
 
 
+# Packages that the programs import: they lie beside them, and Python looks there first.
+PACKAGES = ("qwenlab", "qwenlab.remote", "qwenlab.remote.battery", "qwenlab.remote.gating")
+WHOLE_PACKAGES = PACKAGES[2:]  # of the others, it is enough that they are packages
+
+
 @dataclass(frozen=True)
 class RemoteFile:
     """Content and rights of one file on a host. pyinfra prints arguments (`--json`), and content may be secret."""
@@ -123,10 +128,20 @@ def programs(settings: Settings) -> dict[str, RemoteFile]:
     """The programs that run on the host, by path."""
     folder = files("qwenlab.remote")
     texts = {name: folder.joinpath(name).read_text() for name in PROGRAMS}
-    return {
+    found = {
         f"{LIBRARY}/{name}": RemoteFile(text.replace("@RELEASES@", settings.release_directory), "755")
         for name, text in texts.items()
     }
+    for package in PACKAGES:
+        for file in sorted(files(package).iterdir(), key=lambda file: file.name):
+            if file.name == "__init__.py" or (package in WHOLE_PACKAGES and file.name.endswith(".py")):
+                found[f"{package_directory(package)}/{file.name}"] = RemoteFile(file.read_text())
+    return found
+
+
+def package_directory(package: str) -> str:
+    """Where a package of the programs lies on the host."""
+    return f"{LIBRARY}/{package.replace('.', '/')}"
 
 
 def apt_conf(settings: Settings) -> str:

@@ -10,7 +10,20 @@ from qwenlab.facts.host_base import UserId
 from qwenlab.operations import host as base
 from qwenlab.operations import paths
 from qwenlab.operations.paths import Directory
-from qwenlab.render import APT_CONF, ENGINES, ETC, LIBRARY, SECRETS, RemoteFile, apt_conf, programs
+from qwenlab.render import (
+    APT_CONF,
+    ENGINES,
+    ETC,
+    LIBRARY,
+    SECRETS,
+    RemoteFile,
+    apt_conf,
+    package_directory,
+    programs,
+)
+from qwenlab.render import (
+    PACKAGES as PROGRAM_PACKAGES,
+)
 from qwenlab.settings import Settings
 from tasks.settings import Desired
 
@@ -75,4 +88,5 @@ def directories(settings: Settings) -> dict[str, Directory]:
         ENGINES: Directory(),
         SECRETS: Directory(mode="700"),
         LIBRARY: Directory(),
+        **{package_directory(package): Directory() for package in PROGRAM_PACKAGES},
     }

@@ -30,7 +30,7 @@ def verify(settings: Settings, rollback: bool = False) -> Generator[PyinfraComma
         rollback: bring the last good generation back when a check fails.
     """
     back = f"|| {{ python3 {LIBRARY}/generation.py restore; exit 1; }}" if rollback else ""
-    yield StringCommand("python3", f"{LIBRARY}/verify.py", "--limit", f"{settings.verify_limit_percent:g}", back)
+    yield StringCommand("python3 -B", f"{LIBRARY}/verify.py", "--limit", f"{settings.verify_limit_percent:g}", back)
     yield FunctionCommand(_show, [], {})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan, NodeProcess, Workload
-from qwenlab.remote import gate
+from qwenlab.remote.gating.files import END
 from qwenlab.render import PROGRAMS, RemoteFile, programs, render
 from qwenlab.settings import Settings, load
 
@@ -103,7 +104,7 @@ def test_what_an_engine_is_started_with_ends_in_the_line_that_the_gate_looks_for
     files = render(plan_cpu(HostInventory(), chosen), chosen)
     asked = json.loads(files["/etc/qwen/engines/cpu.gate.json"].content)["files"]
     assert asked == ["/etc/qwen/engines/cpu.yaml", "/etc/qwen/engines/cpu.env"]
-    assert all(files[path].content.endswith(gate.END) for path in asked)
+    assert all(files[path].content.endswith(END) for path in asked)
 
 
 @pytest.mark.parametrize(("keyed", "lines"), [(True, 1), (False, 0)])
@@ -147,10 +148,24 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 def test_every_program_is_there_and_knows_where_releases_lie() -> None:
     found = programs(settings(release_directory="/data/qwen"))
-    assert {path.rsplit("/", 1)[-1] for path in found} == set(PROGRAMS)
-    assert {file.mode for file in found.values()} == {"755"}
+    own = {path: file for path, file in found.items() if "/qwen/qwenlab/" not in path}
+    assert {path.rsplit("/", 1)[-1] for path in own} == set(PROGRAMS)
+    assert {file.mode for file in own.values()} == {"755"}
     assert "readlink /data/qwen/current" in found["/usr/local/lib/qwen/fingerprint"].content
     assert not any("@RELEASES@" in file.content for file in found.values())
+
+
+@pytest.mark.parametrize("program", ["gate.py", "verify.py"])
+def test_a_program_finds_its_parts_beside_it_and_nothing_else_of_qwenlab(tmp_path: Path, program: str) -> None:
+    for path, file in programs(settings()).items():
+        place = tmp_path / Path(path).relative_to("/usr/local/lib/qwen")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(file.content)
+    load = f"import runpy; runpy.run_path({str(tmp_path / program)!r}, run_name='loaded')"
+    # -I: neither this environment's packages nor the working directory; -S: not even site-packages
+    command = [sys.executable, "-I", "-S", "-B", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {load}"]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert loaded.returncode == 0, loaded.stderr
 
 
 def test_the_plan_on_the_host_is_plain_json() -> None:

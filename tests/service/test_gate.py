@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from qwenlab.remote import gate
-from qwenlab.remote.gate import CONFIG, TEMPORARY, Gate, Problem
+from qwenlab.remote.gating import restarts
+from qwenlab.remote.gating.look import CONFIG, TEMPORARY, Gate, Problem
 
 CARD = "GPU-00000000-0000-0000-0000-000000000001"
 OTHER = "GPU-00000000-0000-0000-0000-000000000002"
@@ -222,19 +223,19 @@ def test_patience_ends() -> None:
 
 def test_restarts_back_off_and_are_forgotten_after_an_hour(tmp_path: Path) -> None:
     record = tmp_path / "restarts"
-    assert [gate.recent_restarts(total, record, now) for total, now in ((1, 0), (2, 20), (3, 60))] == [1, 2, 3]
-    assert gate.recent_restarts(4, record, 3601) == 3
-    assert gate.recent_restarts(0, record, 3700) == 0
-    assert [gate.restart_pause(count) for count in (0, 1, 2, 3, 4, 5, 6, 40)] == [0, 0, 20, 40, 80, 160, 300, 300]
+    assert [restarts.recent_restarts(total, record, now) for total, now in ((1, 0), (2, 20), (3, 60))] == [1, 2, 3]
+    assert restarts.recent_restarts(4, record, 3601) == 3
+    assert restarts.recent_restarts(0, record, 3700) == 0
+    assert [restarts.restart_pause(count) for count in (0, 1, 2, 3, 4, 5, 6, 40)] == [0, 0, 20, 40, 80, 160, 300, 300]
 
 
 def test_a_suspect_compile_cache_is_set_aside(tmp_path: Path) -> None:
-    assert gate.set_cache_aside(tmp_path) is None
+    assert restarts.set_cache_aside(tmp_path) is None
     for content in ("first", "second"):
         cache = tmp_path / ".cache/vllm/torch_compile_cache"
         cache.mkdir(parents=True)
         (cache / "file").write_text(content)
-        aside = gate.set_cache_aside(tmp_path)
+        aside = restarts.set_cache_aside(tmp_path)
         assert aside is not None
         assert (aside / "file").read_text() == content
         assert not cache.exists()

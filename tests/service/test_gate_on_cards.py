@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from qwenlab.remote import cards, gate
-from qwenlab.remote.gate import CONFIG, TEMPORARY, Gate, Problem
+from qwenlab.remote.gating.cards import check_cards, check_driver, check_links
+from qwenlab.remote.gating.look import CONFIG, TEMPORARY, Gate, Problem
 from tests.sim import inventory
 from tests.sim.faults import Fault
 from tests.sim.inventory import Process
@@ -43,7 +44,7 @@ def look(machine: SimRoot, tmp_path: Path) -> Look:
 
     def found(fault: Fault) -> list[Problem]:
         machine.set_faults(fault)
-        return [problem for check in (gate.check_driver, gate.check_cards, gate.check_links) for problem in check(at)]
+        return [problem for check in (check_driver, check_cards, check_links) for problem in check(at)]
 
     return found
 

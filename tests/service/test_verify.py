@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from qwenlab.remote import verify
+from qwenlab.remote.battery.checks import haystack
+from qwenlab.remote.battery.server import Engine
 
 PLAN: dict[str, Any] = {
     "name": "engine1",
@@ -165,10 +167,47 @@ def test_an_engine_that_does_not_answer_fails_everything_with_words(
 
 
 def test_a_rate_that_fell_is_a_regression() -> None:
-    before = {"rates": {"decode_tok_s": 100.0, "prefill_tok_s": 1000.0}}
-    now = {"rates": {"decode_tok_s": 79.0, "prefill_tok_s": 801.0}}
-    assert verify.regressions(now, before, 20) == ["decode_tok_s fell from 100.0 to 79.0"]
-    assert verify.regressions(now, None, 20) == []
+    known = {"decode_tok_s": 100.0, "prefill_tok_s": 1000.0}
+    now = {"decode_tok_s": 79.0, "prefill_tok_s": 801.0}
+    assert verify.regressions(now, known, 20) == ["decode_tok_s fell from 100.0 to 79.0"]
+    assert verify.regressions(now, {}, 20) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted"),
+    [
+        (None, {}),
+        ({"rates": {"a": 1.0}}, {"a": 1.0}),
+        ({"rates": {"a": 1.0}, "ok": True, "subject": ["card"]}, {"a": 1.0}),
+        ({"rates": {"a": 0.1}, "ok": False, "subject": ["card"], "baseline": {"a": 1.0}}, {"a": 1.0}),
+        ({"rates": {"a": 1.0}, "ok": True, "subject": ["another card"]}, {}),
+    ],
+    ids=["first-run", "older-format", "good", "failed", "other-cards"],
+)
+def test_rates_are_held_against_the_last_good_run_on_the_same_cards(
+    before: dict[str, Any] | None, wanted: dict[str, float]
+) -> None:
+    assert verify.baseline({"subject": ["card"]}, before) == wanted
+
+
+def test_a_regression_stays_one_until_it_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "engine1.json").write_text('{"rates": {"decode_tok_s": 1e9}, "ok": true}')
+    for _ in range(2):
+        found = result("", tmp_path, monkeypatch)
+        assert found["regressions"][0].startswith("decode_tok_s fell from 1000000000.0")
+        assert "if this is how it shall be: rm " in verify.table(found)
+    (tmp_path / "engine1.json").unlink()
+    assert result("", tmp_path, monkeypatch)["ok"] is True
+
+
+def test_the_long_prompt_begins_otherwise_at_every_run_and_not_within_one() -> None:
+    """The prefix cache of an earlier run would make the prefill rate up; the second turn is to be found in it."""
+    with serving("") as port:
+        engines = [Engine(PLAN, f"http://127.0.0.1:{port}", "key", "m", trained=True) for _ in range(2)]
+        first, again, other = (haystack(engine)[0]["content"] for engine in (engines[0], engines[0], engines[1]))
+    assert first == again
+    assert first[:8] != other[:8]
+    assert first[8:] == other[8:]
 
 
 def test_the_result_before_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,95 @@
+"""Cards: the driver, each planned card, and the NVLink between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from qwenlab.remote.gating.look import SMI_LIMIT_S, TEMPORARY, Gate, Problem, describe
+
+
+def check_driver(gate: Gate) -> Iterator[Problem]:
+    """The kernel's module and the library are of one version."""
+    if not gate.cards:
+        return
+    code, rows = gate.smi("--query-gpu=driver_version", "--format=csv,noheader")
+    if code == 127:
+        yield Problem("nvidia-smi is missing: the NVIDIA driver is not installed; deploy again")
+    elif code == 124:
+        yield Problem(f"nvidia-smi does not answer within {SMI_LIMIT_S} s: the driver hangs; reboot", TEMPORARY)
+    elif code == 18:
+        yield Problem("the kernel runs another NVIDIA module than the library belongs to: reboot")
+    elif code in (9, 12):
+        yield Problem("the NVIDIA driver is not loaded: modprobe nvidia, or reboot")
+    elif rows and gate.module.exists():
+        loaded, library = gate.module.read_text().strip(), rows[0][0]
+        if loaded != library and library[:1].isdigit():
+            yield Problem(f"the kernel runs NVIDIA module {loaded} and the library is {library}: reboot")
+
+
+def check_cards(gate: Gate) -> Iterator[Problem]:
+    """Every planned card is there, answers, and has room for what the plan puts on it."""
+    if not gate.cards:
+        return
+    code, rows = gate.smi("--query-gpu=uuid,name,memory.total,memory.used", "--format=csv,noheader,nounits")
+    found = {row[0]: row for row in rows if len(row) == 4}
+    if code == 15 and not found:  # then nvidia-smi answers for no card at all
+        yield Problem("a card fell off the bus: see journalctl -k | grep -i xid; reboot")
+        return
+    for uuid in gate.cards:
+        row = found.get(uuid)
+        if row is None:
+            words = "fell off the bus: see journalctl -k | grep -i xid; reboot" if code == 15 else "is not there"
+            yield Problem(f"card {uuid} {words}; if it was taken out, deploy again for a plan without it")
+            continue
+        _, name, total, used = row
+        if not (total.isdigit() and used.isdigit()):
+            yield Problem(f"card {uuid} ({name}) does not answer ({used}): see journalctl -k | grep -i xid; reboot")
+            continue
+        need = gate.asked.get("need_mib", {}).get(uuid, 0)
+        if int(total) - int(used) < need:
+            yield Problem(
+                f"card {uuid} ({name}) has {int(total) - int(used)} MiB free and the plan needs {need}: "
+                f"{holders(gate, uuid) or 'no program is shown as holding it'}",
+                TEMPORARY,
+            )
+
+
+def check_links(gate: Gate) -> Iterator[Problem]:
+    """NVLink between the planned cards is as wide as it was when the plan was made."""
+    planned = planned_lanes(gate)
+    if not planned:
+        return
+    _, rows = gate.smi("--query-gpu=index,uuid", "--format=csv,noheader")
+    place = {row[1]: int(row[0]) for row in rows if len(row) == 2 and row[0].isdigit()}
+    _, matrix = gate.smi("topo", "-m")
+    cells = {row[0].split("\t")[0].strip(): [cell.strip() for cell in row[0].split("\t")[1:]] for row in matrix if row}
+    for (a, b), lanes in planned.items():
+        if a not in place or b not in place:
+            continue  # told by check_cards
+        line = cells.get(f"GPU{place[a]}", [])
+        cell = line[place[b]] if place[b] < len(line) else ""
+        now = int(cell[2:]) if cell.startswith("NV") and cell[2:].isdigit() else 0
+        if now < lanes:
+            yield Problem(
+                f"NVLink between {a} and {b} has {now} of {lanes} lanes: reseat the bridge and reboot, "
+                "or deploy again for a plan without it"
+            )
+
+
+def planned_lanes(gate: Gate) -> dict[tuple[str, str], int]:
+    """NVLink lanes between this engine's cards, by UUID, in the inventory that the plan was made from."""
+    try:
+        inventory = json.loads((gate.etc / "inventory.json").read_text())
+        uuids = {gpu["index"]: gpu["uuid"] for gpu in inventory["gpus"]}
+        pairs = [(uuids[pair["a"]], uuids[pair["b"]], int(pair["nvlink_lanes"])) for pair in inventory["pairs"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {(a, b): lanes for a, b, lanes in pairs if lanes and a in gate.cards and b in gate.cards}
+
+
+def holders(gate: Gate, uuid: str) -> str:
+    """Who holds memory of a card, as `held by process 12 (python3, user alice, 4096 MiB)`."""
+    _, rows = gate.smi("--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
+    found = [f"{describe(gate.proc, row[1])[:-1]}, {row[2]} MiB)" for row in rows if len(row) == 3 and row[0] == uuid]
+    return "held by " + "; ".join(found) if found else ""
