@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ time.sleep(3600)
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A host that serves, with a limit to its memory."""
-    spec = lab.HostSpec(release="bookworm", memory_mib=MEMORY_MIB)
+    spec = lab.HostSpec(release="bookworm", memory_mib=MEMORY_MIB, packages=("faketime",))
     with served_host(tmp_path_factory.mktemp("faults"), spec) as host:
         host.host.put(HOG.encode(), "/root/hog.py")
         host.host.put(SQUATTER.encode(), "/root/squatter.py")
@@ -106,7 +107,7 @@ FAULTS = {
     "killed-and-its-port-taken": Fault(
         f"systemd-run --quiet --unit=squatter python3 /root/squatter.py; kill -9 {PID}; "
         f"timeout 120 sh -c 'until systemctl status {UNIT} | grep -q \"port 8000 is taken\"; do sleep 0.5; done'",
-        "refused: port 8000 is taken (held by process",
+        "waiting: port 8000 is taken (held by process",
         let_go="systemctl stop squatter",
     ),
     "killed-while-the-disk-of-the-journal-is-full": Fault(
@@ -208,3 +209,32 @@ def test_an_engine_whose_card_is_gone_stays_down_with_words_and_starts_once_it_i
     assert "is not there; if it was taken out, deploy again" in show(serving, "StatusText")
     carded.set_faults(CardFault())
     serving.ssh_run("systemctl start qwen", timeout=300)
+
+
+DAY_S = 86400
+CLOCK = {
+    # what the engine's processes, its gate and its probe read as the date; clocks that no one sets stay as they are
+    "LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+    "FAKETIME_TIMESTAMP_FILE": "/var/lib/qwen/clock",
+    "FAKETIME_CACHE_DURATION": "1",
+    "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+}
+
+
+def test_a_jump_of_the_clock_is_nothing_to_it(served: Served) -> None:
+    host = served.host
+    run = served.redeploy(qwen_engine_env=CLOCK)
+    assert run.code == 0, run.text
+    before = show(host, "MainPID")
+    for days in (400, -400):
+        host.put(f"{days:+}d\n".encode(), CLOCK["FAKETIME_TIMESTAMP_FILE"])
+        fed = show(host, "WatchdogTimestampMonotonic")
+        wait(host, f"[ $(systemctl show -p WatchdogTimestampMonotonic --value {UNIT}) -gt {fed} ]", 60)
+        status, answer = ask(host)
+        assert status == 200
+        assert abs(answer["created"] - time.time() - days * DAY_S) < DAY_S
+    assert show(host, "MainPID") == before
+    forget_restarts(host)
+    host.ssh_run(f"kill -9 {before}")
+    wait_for_another_start(host, before)
+    assert ask(host)[0] == 200
