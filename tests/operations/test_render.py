@@ -89,7 +89,7 @@ def test_an_engine_of_two_processes_is_two_units_and_only_the_first_is_asked() -
     assert 'ONLY="b"' in files["/etc/qwen/engines/pair-1.env"].content
     assert config(files, "pair-1")["headless"] is True
     umbrella = files["/etc/systemd/system/qwen.service"].content
-    assert "ExecStart=/usr/local/lib/qwen/engines-up pair pair-1" in umbrella
+    assert "ExecStart=/usr/local/lib/qwen/engines-up start pair pair-1" in umbrella
 
 
 def test_secrets_are_in_no_rendered_file() -> None:
