@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import urllib.error
@@ -75,7 +76,8 @@ def show(host: Host, field: str, unit: str = UNIT) -> str:
 
 def wait(host: Host, condition: str, within: int = 300) -> None:
     """Wait on the host until a shell condition holds. Raises LabError when it does not in time [seconds]."""
-    host.ssh_run(f"timeout {within} sh -c 'until {condition}; do sleep 0.5; done'", timeout=within + 30)
+    loop = shlex.quote(f"until {condition}; do sleep 0.5; done")
+    host.ssh_run(f"timeout {within} sh -c {loop}", timeout=within + 30)
 
 
 def wait_for_another_start(host: Host, former: str, unit: str = UNIT) -> None:
