@@ -110,6 +110,9 @@ def main(argv: list[str]) -> int:
     """Judge and write the verdict; always 0, see the head of this file."""
     (name,) = argv
     found = judge(name)
+    for problem in found:
+        if problem.mute:
+            notify(f"refused: {problem.text}")
     RUN.mkdir(exist_ok=True)
     RUN.chmod(0o755)
     # what waiting cannot mend decides; the words name everything

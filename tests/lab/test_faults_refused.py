@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 NEVER, LATER = 78, 75  # restarting cannot mend it; it may
 LISTEN = "python3 -c 'import socket,time; s=socket.create_server((\"0.0.0.0\", 8000)); time.sleep(600)'"
 KEY = "/etc/qwen/secrets/api_key"
-MODEL = "$(dirname $(find /srv/qwen/models -name manifest.json))"
+SHARD = "$(find /srv/qwen/models -name 'model-00001-*.safetensors')"
 
 
 @pytest.fixture(scope="module")
@@ -107,23 +107,17 @@ FAULTS = {
     ),
     "key-gone": gone(KEY, "api_key is missing: deploy again"),
     "release-not-complete": gone("/opt/qwen/current/release.json", "is not complete: deploy again"),
-    "interpreter-gone": Fault(
-        "mv /opt/qwen/current/venv/bin/python /opt/qwen/current/venv/bin/python.gone",
-        "mv /opt/qwen/current/venv/bin/python.gone /opt/qwen/current/venv/bin/python",
-        NEVER,
-        "is not complete: deploy again",
-    ),
     "model-file-gone": Fault(
-        f"mv {MODEL}/model.safetensors {MODEL}/gone",
-        f"mv {MODEL}/gone {MODEL}/model.safetensors",
+        f"dirname {SHARD} > /root/place; mv {SHARD} /root/",
+        "mv /root/model-00001-*.safetensors $(cat /root/place)/",
         NEVER,
-        "model.safetensors is missing or has another size",
+        ".safetensors is missing or has another size",
     ),
     "model-file-cut-off": Fault(
-        f"cp -a {MODEL}/model.safetensors /root/; truncate -s 1000 {MODEL}/model.safetensors",
-        f"mv /root/model.safetensors {MODEL}/model.safetensors",
+        f"dirname {SHARD} > /root/place; cp -a {SHARD} /root/; truncate -s 1000 {SHARD}",
+        "mv /root/model-00001-*.safetensors $(cat /root/place)/",
         NEVER,
-        "model.safetensors is missing or has another size",
+        ".safetensors is missing or has another size",
     ),
     "no-driver": Fault(
         f'cp -a {GATE} /root/; sed -i \'s/"cards": \\[\\]/"cards": ["GPU-1"]/\' {GATE}',
@@ -163,6 +157,13 @@ def test_a_start_is_refused_with_words(stopped: lab.Host, name: str) -> None:
     fault = FAULTS[name]
     with spoilt(stopped, fault.spoil, fault.mend):
         refused(stopped, fault.code, fault.words)
+
+
+def test_a_release_without_its_interpreter_is_refused_with_words(stopped: lab.Host) -> None:
+    """The engine's own process, which tells every other reason, cannot run."""
+    python = "/opt/qwen/current/venv/bin/python"
+    with spoilt(stopped, f"mv {python} {python}.gone", f"mv {python}.gone {python}"):
+        refused(stopped, 203, "refused: the engine release /opt/qwen/current is not complete: deploy again")
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ def test_a_service_user_that_was_removed_is_made_again(served: Served, serving: 
 
 
 def test_a_checkpoint_file_that_was_lost_is_refused_and_fetched_again(served: Served, serving: lab.Host) -> None:
-    serving.ssh_run(f"systemctl stop qwen {UNIT}; rm $(find /srv/qwen/models -name model.safetensors)")
+    serving.ssh_run(f"systemctl stop qwen {UNIT}; rm $(find /srv/qwen/models -name 'model-00001-*.safetensors')")
     assert serving.ssh_run(f"systemctl start {UNIT}", check=False, timeout=60).returncode != 0
     assert "has another size than its manifest says: deploy again" in show(serving, "StatusText")
     run = served.redeploy()

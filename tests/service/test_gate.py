@@ -260,6 +260,14 @@ def test_a_damaged_gate_file_refuses_the_start(tmp_path: Path, monkeypatch: pyte
     assert "cpu.gate.json is missing or damaged: deploy again" in verdict["reasons"][0]
 
 
+def test_what_the_engine_cannot_tell_for_want_of_an_interpreter_the_gate_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: Gate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(good.asked["release"], "venv/bin/python").unlink()
+    judged(tmp_path, monkeypatch, json.dumps({**good.asked, "cards": []}))
+    assert f"gate: refused: the engine release {good.asked['release']} is not complete" in capsys.readouterr().out
+
+
 def test_the_verdict_can_be_read_by_the_service_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: Gate
 ) -> None:

@@ -15,10 +15,17 @@ SMI_LIMIT_S = 60
 
 @dataclass(frozen=True)
 class Problem:
-    """Why the engine may not start: words for its owner, and whether waiting may help."""
+    """Why the engine may not start.
+
+    Attributes:
+        text: words for its owner.
+        code: whether waiting may help.
+        mute: the engine's own process cannot tell it, since it cannot be run.
+    """
 
     text: str
     code: int = CONFIG
+    mute: bool = False
 
 
 def ask_smi(*arguments: str) -> tuple[int, list[list[str]]]:
