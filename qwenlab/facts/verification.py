@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pyinfra.api.exceptions import FactProcessError
@@ -43,6 +43,16 @@ class VerifyResult:
         return [head, *rows, *(f"  regression: {text}" for text in self.regressions)]
 
 
+def result_of(document: dict[str, Any]) -> VerifyResult:
+    """A result from its document; what another version of the battery wrote beside it is left out.
+
+    Raises:
+        TypeError: a field is missing.
+    """
+    known = {one.name for one in fields(VerifyResult)}
+    return VerifyResult(**{name: value for name, value in document.items() if name in known})
+
+
 class VerifyResults(FactBase[list[VerifyResult]]):
     """Every engine's last result."""
 
@@ -54,8 +64,8 @@ class VerifyResults(FactBase[list[VerifyResult]]):
     def process(self, output: list[str]) -> list[VerifyResult]:
         """Raises `FactProcessError` for a document of another form; it fails this host alone."""
         try:
-            return [VerifyResult(**json.loads(line)) for line in output if line.strip()]
-        except (ValueError, TypeError) as error:
+            return [result_of(json.loads(line)) for line in output if line.strip()]
+        except (ValueError, TypeError, AttributeError) as error:
             raise FactProcessError(f"a verification result could not be read: {error}") from error
 
     @staticmethod

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyinfra.api.exceptions import FactProcessError
 
+from qwenlab.facts.verification import VerifyResults
 from qwenlab.remote import verify
 from qwenlab.remote.battery.checks import haystack
 from qwenlab.remote.battery.server import Engine
@@ -152,6 +154,21 @@ def test_of_a_small_checkpoint_only_the_mechanics_are_judged(
     assert found["ok"] is True
     assert [row["name"] for row in found["checks"] if row["ok"] is None] == ["tool", "acceptance"]
     assert "mechanics" in found["judged"]
+
+
+def test_a_result_on_the_host_is_read_back_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result("loop", tmp_path, monkeypatch)
+    line = (tmp_path / "engine1.json").read_text().replace("\n", "")
+    (read,) = VerifyResults().process([line])
+    shown = "\n".join(read.lines())
+    assert "loop        FAILED" in shown
+    assert "(plan: 100)" in shown
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"engine": "x"}'])
+def test_a_damaged_result_fails_its_host_alone(line: str) -> None:
+    with pytest.raises(FactProcessError, match="could not be read"):
+        VerifyResults().process([line])
 
 
 def test_an_engine_that_does_not_answer_fails_everything_with_words(
