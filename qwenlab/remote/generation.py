@@ -151,7 +151,8 @@ def start() -> bool:
         if line.split()[0] not in units:
             systemctl("stop", line.split()[0])
     systemctl("reset-failed", *units)
-    systemctl("restart", *units)
+    # asked of the engines themselves: starting the umbrella while it runs says nothing
+    up = systemctl("restart", *units).returncode == 0
     gateway = "qwen-gateway.service"
     if (Path("/") / UNITS / gateway).exists():
         systemctl("enable", gateway)
@@ -159,7 +160,7 @@ def start() -> bool:
     else:
         systemctl("stop", gateway)
         (Path("/") / UNITS / "multi-user.target.wants" / gateway).unlink(missing_ok=True)
-    return systemctl("start", "qwen.service").returncode == 0
+    return systemctl("start", "qwen.service").returncode == 0 and up
 
 
 def main(argv: list[str]) -> int:
