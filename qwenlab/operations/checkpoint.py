@@ -72,10 +72,13 @@ def unit_of(directory: str) -> str:
     return f"qwen-fetch-{sha256(directory.encode()).hexdigest()[:12]}"
 
 
-def states(settings: Settings, how: str, wanted: list[Checkpoint]) -> dict[str, CheckpointState]:
-    """Which of these checkpoints are whole on the current host, by directory."""
-    directories = tuple(checkpoint_directory(one, settings) for one in wanted)
-    return host.get_fact(CheckpointStates, how=how, directories=directories) if directories else {}
+def whole_places(settings: Settings, wanted: list[Checkpoint]) -> frozenset[str]:
+    """Places of those checkpoints that are whole on the current host, as far as `qwen_verify_models` looks."""
+    places = {checkpoint_directory(one, settings): one.place for one in wanted}
+    if not places:
+        return frozenset()
+    found = host.get_fact(CheckpointStates, how=settings.verify_models, directories=tuple(places))
+    return frozenset(place for path, place in places.items() if found.get(path, CheckpointState()).whole)
 
 
 def connector_arguments() -> dict[str, Any]:
@@ -91,13 +94,11 @@ def claim(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     Args:
         settings: the host's settings.
     """
-    wanted = [base_of(one) for one in checkpoints_of(host_plan(settings))]
-    found = states(settings, settings.verify_models, wanted)
-    whole = frozenset(
-        one.place for one in wanted if found.get(checkpoint_directory(one, settings), CheckpointState()).whole
-    )
-    lab_of(host).claim(host.name, tuple(one.place for one in wanted), whole, host.get_fact(HostAddresses))
-    host.noop(f"{len(whole)} of {len(wanted)} checkpoints are whole")
+    planned = checkpoints_of(host_plan(settings))
+    wanted = tuple(dict.fromkeys(base_of(one).place for one in planned))
+    whole = whole_places(settings, [*map(base_of, planned), *planned])
+    lab_of(host).claim(host.name, wanted, whole, host.get_fact(HostAddresses))
+    host.noop(f"{len(whole.intersection(wanted))} of {len(wanted)} checkpoints are whole")
     yield from ()
 
 
@@ -124,12 +125,13 @@ def fetch(
         yield refusal(one.text for one in plan.refusals)
         return
     wanted = checkpoints_of(plan)
-    found = states(settings, settings.verify_models, wanted)
-    lacking = [one for one in wanted if not found.get(checkpoint_directory(one, settings), CheckpointState()).whole]
     lab = lab_of(host)
     peers = settings.model_source == "peer"
-    if peers and not from_peers:
-        lacking = [one for one in lacking if lab.source(base_of(one).place) == host.name]
+    # digests are costly: among peers what `claim` has read counts
+    whole = lab.whole.get(host.name, frozenset()) if peers else whole_places(settings, wanted)
+    lacking = [one for one in wanted if one.place not in whole]
+    foreign = {one for one in lacking if peers and not lab.has_its_own(host.name, base_of(one).place)}
+    lacking = [one for one in lacking if (one in foreign) is from_peers]
     for one in wanted:
         if one not in lacking:
             host.noop(f"{one.repo}@{one.revision[:12]} is whole, or comes from a peer")
@@ -141,7 +143,7 @@ def fetch(
         return
     for one in lacking:
         job = job_of(one, settings, token)
-        if peers and lab.source(base_of(one).place) != host.name:
+        if one in foreign:
             served = lab.served.get(base_of(one).place)
             if served is None:
                 yield refusal([unserved(one, lab)])

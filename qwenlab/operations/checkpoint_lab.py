@@ -45,6 +45,10 @@ class Lab:
         needs = [host for host, places in self.wanted.items() if place in places]
         return next(iter(sorted(has) or sorted(needs)), None)
 
+    def has_its_own(self, host: str, place: str) -> bool:
+        """Whether a host takes a checkpoint from no other: it has it, or fetches it for all."""
+        return place in self.whole.get(host, ()) or self.source(place) == host
+
     def lacking(self, place: str) -> list[str]:
         """Hosts that need a checkpoint from another."""
         source = self.source(place)

@@ -11,7 +11,7 @@ import pytest
 from qwenlab.facts.checkpoints import ResolvedBranches
 from qwenlab.host_inventory import HostInventory
 from qwenlab.operations import checkpoint, planning
-from qwenlab.operations.checkpoint_lab import Lab
+from qwenlab.operations.checkpoint_lab import Lab, Served
 from qwenlab.operations.checkpoint_progress import Rate, Report, amount, line, parse_report, remaining
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, HostPlan
@@ -108,6 +108,36 @@ def test_a_host_whose_peer_failed_is_told_whose_words_to_read(monkeypatch: pytes
     ((kind, words),) = commands(checkpoint.fetch, state(whole=False, wrong=[], manifest=None), **given)
     assert kind == "refused"
     assert "lab/tiny was to come from @fake/other, which failed in this run" in words
+
+
+@pytest.mark.parametrize(
+    ("whole", "from_peers", "fetches"),
+    [
+        ((), False, False),
+        ((), True, True),  # the other host fetches it for both
+        (("base",), False, True),  # only prepared here, whoever serves the base to others
+        (("base",), True, False),
+        (("base", "prepared"), False, False),
+    ],
+)
+def test_a_host_prepares_what_it_has_and_takes_from_its_peer_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, whole: tuple[str, ...], from_peers: bool, fetches: bool
+) -> None:
+    one = Checkpoint(repo="lab/tiny", revision=REVISION, format="bf16", preparation="int8-heads")
+    places = {"base": f"lab/tiny/{REVISION}", "prepared": f"lab/tiny/{REVISION}.int8-heads"}
+    lab = Lab()
+    lab.claim("@fake/other", (places["base"],), frozenset({places["base"]}), ["10.0.0.2"])
+    lab.claim("@fake/rack", (places["base"],), frozenset(places[key] for key in whole), ["10.0.0.1"])
+    lab.served[places["base"]] = Served("@fake/other", "http://10.0.0.2:8719", {"files": []})
+    monkeypatch.setattr(checkpoint, "lab_of", lambda host: lab)
+    monkeypatch.setattr(checkpoint, "checkpoints_of", lambda plan: [one])
+    given = {"settings": settings(model_source="peer"), "token": None, "python": PYTHON, "from_peers": from_peers}
+    found = [
+        json.loads(text)
+        for _, text in commands(checkpoint.fetch, {"is-active": ["inactive"]}, **given)
+        if text[:1] == "{"
+    ]
+    assert [job["source"] for job in found] == (["peer" if from_peers else "hub"] if fetches else [])
 
 
 def test_a_path_source_needs_a_path() -> None:
