@@ -20,7 +20,8 @@ from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan
 from qwenlab.service.gate_file import END, gate_file
 from qwenlab.settings import Settings
 
-TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
+PACKAGED = Path(__file__).parent / "templates"  # in a wheel; in a clone they lie at its top
+TEMPLATES = PACKAGED if PACKAGED.is_dir() else Path(__file__).resolve().parents[1] / "templates"
 ETC = "/etc/qwen"
 PLAN = f"{ETC}/plan.json"
 INVENTORY = f"{ETC}/inventory.json"

@@ -11,16 +11,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from qwenlab import given
 from qwenlab.gateway.files import PEM, USER, gateway_files
 from qwenlab.host_inventory import HostInventory
-from qwenlab.inventory_source import KINDS, UnreadableError, read_inventory
 from qwenlab.output import OutputError
 from qwenlab.planner import plan
 from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_conf, programs, render
-from qwenlab.settings import Settings, SettingsError, load
-from qwenlab.settings.pairs import from_pairs
+from qwenlab.settings import Settings
 
-REFUSED, WRONG_CALL, NO_INPUT = 2, 64, 66
+REFUSED = 2
 
 
 def main(argv: list[str]) -> int:
@@ -28,18 +27,13 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     if not options.out:
         print("qwenlab render: --out names no folder", file=sys.stderr)
-        return WRONG_CALL
+        return given.WRONG_CALL
     try:
-        inventory = read_inventory(options.source)
-    except UnreadableError as error:
-        print(f"qwenlab render: {error}", file=sys.stderr)
-        return NO_INPUT
-    try:
-        settings = load(from_pairs(options.set))
+        inventory, settings = given.read(options)
         files = host_files(inventory, settings)
-    except SettingsError as error:
+    except given.GivenError as error:
         print(f"qwenlab render: {error}", file=sys.stderr)
-        return WRONG_CALL
+        return error.code
     except RefusedError as error:
         print(f"qwenlab render: refused: {error}", file=sys.stderr)
         return REFUSED
@@ -91,21 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="qwenlab render",
         description="Write every file that a deploy would put on a host with these cards; nothing else is touched.",
-        epilog="exit code: 0 written, 2 refused, 64 wrong call, 66 inventory cannot be read, 73 cannot write",
+        epilog=f"exit code: 0 written, 2 refused, {given.EXIT_CODES}",
     )
-    parser.add_argument(
-        "--from",
-        dest="source",
-        required=True,
-        metavar="FILE",
-        help=KINDS,
-    )
+    given.add_options(parser, "qwen_port=8080")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder that stands for the host's /")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any setting, its value in YAML, e.g. qwen_port=8080; may be repeated",
-    )
     return parser

@@ -8,7 +8,7 @@ from rich.text import Text
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.memory_bar import memory_legend, memory_line
 from qwenlab.planner.plan import EnginePlan, HostPlan
-from qwenlab.planner.topology import card_name, form, headline, seats, speed_words
+from qwenlab.planner.topology import card_name, form, headline, kv_type, seats, speed_words
 
 BAR_WIDTH = 40
 LABEL_WIDTH = 14
@@ -56,7 +56,7 @@ def _rows(engine: EnginePlan) -> list[tuple[str, str]]:
         ("checkpoint", f"{engine.checkpoint.repo} ({engine.checkpoint.format}{prepared})"),
         ("speculation", drafts),
         ("context", f"{engine.max_model_len:,} tokens, {engine.max_num_seqs} seats"),
-        ("KV pool", f"{pool}{engine.kv_cache_dtype}{backend}"),
+        ("KV pool", f"{pool}{kv_type(engine)}{backend}"),
         ("expected", speed_words(engine)),
     ]
 

@@ -16,7 +16,15 @@ from qwenlab.planner.shape import Card
 from qwenlab.settings import Settings
 
 USUAL_SIZES_GIB = (8, 10, 12, 16, 20, 24, 32, 48, 80, 96)
+WITHOUT_CARDS = "to try qwenlab without one: qwen_engine = 'cpu', see README"
 SHOWN_MIB = 400  # of the nominal size that no program gets
+
+
+def _with_way_out(refusal: Refusal) -> Refusal:
+    """A host without cards may still be there to try qwenlab out."""
+    if refusal.code != "no-gpu" or WITHOUT_CARDS in refusal.text:
+        return refusal
+    return refusal.model_copy(update={"text": f"{refusal.text.rstrip('.')} ({WITHOUT_CARDS})"})
 
 
 def refusals_of(
@@ -30,8 +38,9 @@ def refusals_of(
     """The reasons, most telling first. `free` is the choice without the user's overrides, when there are any."""
     if not inventory.gpus:
         unread = unreadable(inventory)
-        text = "no NVIDIA card was found on this host" + (f"; {unread}" if unread else "")
-        return host_errors(inventory) or (Refusal(code="no-gpu", text=text),)
+        text = "no NVIDIA card was found on this host" + (f"; {unread}" if unread else f" ({WITHOUT_CARDS})")
+        found = host_errors(inventory) or (Refusal(code="no-gpu", text=text),)
+        return tuple(_with_way_out(one) for one in found)
     if not cards:
         listed = "; ".join(f"card {one.uuid}: {one.why}" for one in left)
         codes = {one.code for one in left}

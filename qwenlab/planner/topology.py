@@ -43,7 +43,9 @@ def link_word(pair: GpuPair | None) -> str:
 
 
 def form(engine: EnginePlan) -> str:
-    """`TP=2`, `PP=2 (13,51)`, `TP=2 x DP=2`, `one card`."""
+    """`TP=2`, `PP=2 (13,51)`, `TP=2 x DP=2`, `one card`, `on the processor`."""
+    if not engine.gpus:
+        return "on the processor"
     parts = [f"{name}={size}" for name, size in (("TP", engine.tp), ("PP", engine.pp), ("DP", engine.dp)) if size > 1]
     split = f" (layers {','.join(str(count) for count in engine.partition)})" if engine.partition else ""
     return (" x ".join(parts) or "one card") + split
@@ -69,10 +71,16 @@ def seats(engine: EnginePlan) -> tuple[Seat, ...]:
 def model_words(engine: EnginePlan) -> str:
     """Checkpoint, speculation, window and seats in one line."""
     drafts = f", {engine.speculation.method} x{engine.speculation.tokens}" if engine.speculation else ", no speculation"
+    backend = f" on {engine.attention_backend}" if engine.attention_backend else ""
     return (
-        f"{engine.checkpoint.repo} ({engine.checkpoint.format}){drafts}, {engine.kv_cache_dtype} KV on "
-        f"{engine.attention_backend}; {engine.max_model_len:,} tokens, {engine.max_num_seqs} seats"
+        f"{engine.checkpoint.repo} ({engine.checkpoint.format}){drafts}, {kv_type(engine)} KV{backend}; "
+        f"{engine.max_model_len:,} tokens, {engine.max_num_seqs} seats"
     )
+
+
+def kv_type(engine: EnginePlan) -> str:
+    """The KV cache's data type; vLLM's `auto`, which the cpu engine is left with, is that of the weights."""
+    return f"{engine.checkpoint.format} (the model's)" if engine.kv_cache_dtype == "auto" else engine.kv_cache_dtype
 
 
 def speed_words(engine: EnginePlan) -> str:

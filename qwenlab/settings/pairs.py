@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from datetime import date
+from typing import Any, get_args
 
 import yaml
 
 from qwenlab.settings.loading import PREFIX, SettingsError, SettingsProblem
+from qwenlab.settings.model import Settings
+
+
+def _is_text(name: str) -> bool:
+    field = Settings.model_fields.get(name)
+    return field is not None and {str, type(None)} >= set(get_args(field.annotation) or (field.annotation,))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, date)) and not isinstance(value, bool)
 
 
 def from_pairs(pairs: Iterable[str]) -> dict[str, Any]:
@@ -26,7 +37,10 @@ def from_pairs(pairs: Iterable[str]) -> dict[str, Any]:
             problems.append(SettingsProblem("", f"--set {pair}: {lack} is missing; write KEY=VALUE"))
             continue
         try:
-            data[key if key.startswith(PREFIX) else PREFIX + key] = yaml.safe_load(value)
+            name = key.removeprefix(PREFIX)
+            decoded = yaml.safe_load(value)
+            # 3.12 and forty digits are numbers to YAML; a setting that is text takes them as they are written
+            data[PREFIX + name] = value.strip() if _is_text(name) and _is_number(decoded) else decoded
         except yaml.YAMLError as error:
             words = " ".join(str(getattr(error, "problem", None) or error).split())
             problems.append(SettingsProblem("", f"--set {pair}: the value is no YAML ({words})"))

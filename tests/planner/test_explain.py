@@ -15,7 +15,8 @@ import pytest
 from rich.console import Console
 
 from qwenlab import cli, plan_cli
-from qwenlab.host_inventory import HostInventory
+from qwenlab.facts.findings import error
+from qwenlab.host_inventory import Diagnosis, HostInventory
 from qwenlab.patches.manifest import load, releases
 from qwenlab.planner import plan
 from qwenlab.planner.brief import brief
@@ -264,6 +265,33 @@ def test_an_inventory_comes_from_stdin_too(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr("sys.stdin", io.StringIO(inventories()["1x3090"].model_dump_json()))
     assert plan_cli.main(["--from", "-", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["engines"][0]["tp"] == 1
+
+
+CPU_ENGINE = ["engine=cpu", "cpu_checkpoint=lab/tiny", f"cpu_revision={'0' * 40}"]
+
+
+@pytest.mark.parametrize("form", [[], ["--explain"]])
+def test_the_cpu_engines_plan_speaks_of_no_card_and_leaves_no_gap(
+    form: list[str], inventory_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [word for pair in CPU_ENGINE for word in ("--set", pair)]
+    assert plan_cli.main(["--from", str(inventory_file), *arguments, *form]) == 0
+    said = capsys.readouterr().out
+    assert "on the processor" in said
+    assert "bf16 (the model's)" in said
+    assert "None" not in said
+    assert "one card" not in said
+
+
+@pytest.mark.parametrize("diagnoses", [(), (error("no_gpu", "No NVIDIA card was found on this host."),)])
+def test_a_host_without_cards_is_told_how_to_try_it(
+    diagnoses: tuple[Diagnosis, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bare.json"
+    path.write_text(HostInventory(hostname="bare", diagnoses=diagnoses).model_dump_json())
+    assert plan_cli.main(["--from", str(path)]) == 2
+    said = squeezed(capsys.readouterr().out)
+    assert "NVIDIA card was found on this host (to try qwenlab without one: qwen_engine = 'cpu', see README)" in said
 
 
 def test_any_setting_can_be_given(inventory_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

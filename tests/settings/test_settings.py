@@ -12,6 +12,7 @@ from qwenlab.settings import Settings, SettingsError, document, load
 from qwenlab.settings.document import GROUP_DATA, MARKDOWN, default_of, group_data, markdown
 from qwenlab.settings.model import GROUPS
 from qwenlab.settings.origin import group_file, inventory_argument, places
+from qwenlab.settings.pairs import from_pairs
 
 CPU = {"qwen_engine": "cpu", "qwen_cpu_checkpoint": "lab/tiny", "qwen_cpu_revision": "a" * 40}
 
@@ -51,7 +52,7 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
         ({"qwen_xyzzyx": 1}, ["qwen_xyzzyx", "docs/settings.md"]),
         ({"qwen_port": "8000"}, ["qwen_port", "valid integer"]),
         ({"qwen_port": 70000}, ["qwen_port", "less than or equal to 65535"]),
-        ({"qwen_offline": 1}, ["qwen_offline", "valid boolean"]),
+        ({"qwen_offline": 1}, ["qwen_offline", "valid string"]),
         ({"qwen_served_model_names": []}, ["qwen_served_model_names", "at least 1 item"]),
         ({"qwen_user": "Qwen!"}, ["qwen_user", "match pattern"]),
         ({"qwen_bind": "everywhere"}, ["qwen_bind", "'everywhere' is not an IP address"]),
@@ -61,7 +62,17 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
         ({"qwen_vllm": "0.31.0"}, ["'0.31.0' is not pinned", "0.33.0, 0.32.0"]),
         ({**CPU, "qwen_vllm": "0.33.0"}, ["'0.33.0' is not pinned", "'cpu'", "0.32.0"]),
         ({"qwen_python": "3.10"}, ["qwen_python = '3.10'", "3.11"]),
-        ({"qwen_offline": True}, ["qwen_offline is on", "qwen_wheel_directory"]),
+        (
+            {"qwen_offline": True},
+            ["names the directory of a bundle", "no longer True or False", "qwen_wheel_directory"],
+        ),
+        ({"qwen_offline": False}, ["no longer True or False"]),
+        ({"qwen_offline": ""}, ["qwen_offline", "at least 1 character"]),
+        ({"qwen_offline": "host:bundle"}, ["'host:bundle': write host:/DIR"]),
+        ({"qwen_offline": "host:/a/../b"}, ["write host:/DIR"]),
+        ({"qwen_offline": "b", "qwen_wheel_directory": "/w"}, ["qwen_offline uses its bundle alone"]),
+        ({"qwen_offline": "b", "qwen_model_source": "peer"}, ["qwen_offline takes checkpoints from its bundle"]),
+        ({"qwen_offline": "b", "qwen_cuda_from": "apt"}, ["qwen_offline asks no repository", "qwen_cuda_from"]),
         ({"qwen_engine": "cpu"}, ["qwen_cpu_checkpoint", "qwen_cpu_revision"]),
         ({**CPU, "qwen_cpu_revision": "main"}, ["qwen_cpu_revision", "match pattern"]),
         ({"qwen_extra_ca_certificates": ["a/ca.pem", "b/ca.pem"]}, ["two certificates are named ca"]),
@@ -99,6 +110,24 @@ def test_wrong_settings_are_refused_with_key_place_and_what_is_allowed(data: dic
     assert "group_data/gpus.py" in text
 
 
+@pytest.mark.parametrize(
+    ("pair", "key", "value"),
+    [
+        ("python=3.12", "qwen_python", "3.12"),
+        ("qwen_python=3.10", "qwen_python", "3.10"),
+        (f"cpu_revision={'1' * 40}", "qwen_cpu_revision", "1" * 40),
+        ("driver_version=580.10", "qwen_driver_version", "580.10"),
+        ("python=null", "qwen_python", None),
+        ("port=8080", "qwen_port", 8080),
+        ("served_model_names=[a, b]", "qwen_served_model_names", ["a", "b"]),
+        ("vision=true", "qwen_vision", True),
+        ("prot=1", "qwen_prot", 1),
+    ],
+)
+def test_a_setting_that_is_text_keeps_its_digits_on_the_command_line(pair: str, key: str, value: object) -> None:
+    assert from_pairs([pair]) == {key: value}
+
+
 def test_every_fault_is_told_at_once() -> None:
     assert len(refused({"qwen_prot": 1, "qwen_bind": "x", "qwen_keep_releases": -1})) == 3
 
@@ -128,7 +157,8 @@ def test_without_a_key_only_loopback_is_served(data: dict[str, Any], address: st
         ({}, (), ("https://pypi.org/simple",)),
         (CPU, ("https://download.pytorch.org/whl/cpu/torch/",), ("https://pypi.org/simple",)),
         ({**CPU, "qwen_find_links": []}, (), ("https://pypi.org/simple",)),
-        ({**CPU, "qwen_wheel_directory": "/w", "qwen_offline": True}, ("/w",), ()),
+        ({**CPU, "qwen_wheel_directory": "/w", "qwen_find_links": []}, ("/w",), ("https://pypi.org/simple",)),
+        ({**CPU, "qwen_offline": "bundles/cpu"}, (), ()),
         ({"qwen_extra_index_urls": ["https://a/b"]}, (), ("https://a/b", "https://pypi.org/simple")),
     ],
 )
