@@ -3,8 +3,9 @@
 from pyinfra import logger
 from pyinfra.context import config
 
-from qwenlab.connection import ConnectionAdvice
+from qwenlab.connection import ConnectionAdvice, NoHosts
 
 config.REQUIRE_PYINFRA_VERSION = "~=3.10.0"
 
 logger.addHandler(ConnectionAdvice())
+logger.addHandler(NoHosts())

@@ -1,4 +1,4 @@
-"""What to do about a host that pyinfra cannot log in to, said below pyinfra's own error.
+"""What to do about a host that pyinfra cannot log in to, said below pyinfra's own error; and about a run without hosts.
 
 pyinfra runs deploy code only for hosts that it reached, and offers no hook before that; its log is the one place that
 knows of the others.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
+from importlib import import_module
+
+from pyinfra.context import ctx_state, state
 
 ADVICE = (
     # part of pyinfra's message -> what to do
@@ -56,3 +59,29 @@ class ConnectionAdvice(logging.Handler):
         """Called for every line that pyinfra logs."""
         if record.levelno >= logging.ERROR and (text := advice(record.getMessage())):
             logging.getLogger(record.name).warning("%s", text)
+
+
+class NoHosts(logging.Handler):
+    """Ends a run that has no host, which pyinfra would call a success without running any deploy code.
+
+    The last thing that pyinfra says before it connects is the first moment at which inventory and limits are known.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called for every line that pyinfra logs. Raises CliError, which pyinfra shows as one line and exit code 1."""
+        if record.getMessage() != "--> Connecting to hosts..." or not ctx_state.isset():
+            return
+        hosts = list(state.inventory)
+        if not hosts:
+            raise _cli_error(
+                "the inventory names no host: write one line for each into its list, as its first lines say"
+            )
+        if not any(state.is_host_in_limit(host) for host in hosts):
+            names = ", ".join(host.name for host in hosts[:10])
+            raise _cli_error(f"--limit and --exclude leave no host of the inventory, which has {names}")
+
+
+def _cli_error(text: str) -> Exception:
+    """pyinfra's own exception for its command line; that package patches the interpreter when it is imported."""
+    error: Exception = import_module("pyinfra_cli.exceptions").CliError(text)
+    return error

@@ -1,5 +1,9 @@
 """What a person is told about a host that pyinfra cannot log in to."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from qwenlab.connection import advice
@@ -25,3 +29,24 @@ def test_connection_errors_are_followed_by_what_to_do(message: str, words: str) 
 @pytest.mark.parametrize("message", ["[rack1] Error: executed 0 commands", "No hosts remaining!", "[rack1] refused: x"])
 def test_other_errors_stand_for_themselves(message: str) -> None:
     assert advice(message) is None
+
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize(
+    ("inventory", "arguments", "words"),
+    [
+        ("lab = []\n", [], "the inventory names no host"),
+        ("lab = ['@local']\n", ["--limit", "rack1"], "leave no host of the inventory, which has @local"),
+        ("lab = ['@local']\n", ["--exclude", "lab"], "leave no host of the inventory"),
+    ],
+)
+def test_a_run_without_a_host_is_no_success(inventory: str, arguments: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "lab.py").write_text(inventory)
+    pyinfra = Path(sys.executable).with_name("pyinfra")
+    command = [str(pyinfra), str(tmp_path / "lab.py"), "plays/plan.py", "-y", *arguments]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert words in run.stderr
+    assert "Traceback" not in run.stderr
