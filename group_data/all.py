@@ -24,8 +24,9 @@ docs/settings.md says the same as a table.
 # qwen_find_links = None
 #   folder of wheels on the host, looked into before any index
 # qwen_wheel_directory = None
-#   use the wheel folder alone and ask no index
-# qwen_offline = False
+#   directory of an offline bundle that the deploy uses alone: on the control machine, or `host:/DIR` for one that
+#   lies on the host (docs/offline.md); none: the network is used
+# qwen_offline = None
 #   releases kept beside the current one, for going back
 # qwen_keep_releases = 2
 #   uv's cache on the host

@@ -73,9 +73,7 @@ class NoHosts(logging.Handler):
             return
         hosts = list(state.inventory)
         if not hosts:
-            raise _cli_error(
-                "the inventory names no host: write one line for each into its list, as its first lines say"
-            )
+            raise _cli_error("the inventory names no host: add one line for each, as inventory/lab.py shows")
         if not any(state.is_host_in_limit(host) for host in hosts):
             names = ", ".join(host.name for host in hosts[:10])
             raise _cli_error(f"--limit and --exclude leave no host of the inventory, which has {names}")

@@ -56,6 +56,8 @@ def read_source(source: str) -> HostInventory | Recording:
         raise UnreadableError(f"cannot read {name}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UnreadableError(f"{name} is not an inventory or a recording: it is not UTF-8 text") from None
+    except RecursionError:
+        raise UnreadableError(f"{name} is not an inventory or a recording: it is nested too deep") from None
     except ParseError as error:
         words = " ".join(str(error).removeprefix(source).lstrip(": ").split())
         raise UnreadableError(f"{name} is not an inventory or a recording: {words}") from None
@@ -64,24 +66,59 @@ def read_source(source: str) -> HostInventory | Recording:
 def _parsed(text: str) -> HostInventory | Recording:
     try:
         document = json.loads(text)
-    except ValueError:
-        return parse_published(text)
+    except json.JSONDecodeError:
+        return _published(text)
+    except ValueError as error:  # a number of thousands of digits
+        raise ParseError(str(error).split(":")[0]) from None
+    if _halves(document):
+        raise ParseError("it holds half a character (a lone surrogate)")
     if not isinstance(document, dict):
         raise ParseError("a JSON object is expected")
     if isinstance(document.get("inventory"), dict):
         return _inventory(document["inventory"])
     if document.keys() & {"schema_version", "parse", "pairs", "hostname"}:
         return _inventory(document)
-    return parse_published(text)
+    return _published(text)
+
+
+def _published(text: str) -> Recording:
+    try:
+        return parse_published(text)
+    except ParseError:
+        raise
+    except ValueError as error:  # a number or a date that YAML takes for one and Python does not
+        raise ParseError(str(error).split(":")[0]) from None
+
+
+def _halves(document: object) -> bool:
+    """Whether a text in it cannot be written: JSON may spell a surrogate without its other half."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _twice(inventory: HostInventory) -> str | None:
+    """What two cards have in common that one card alone can have."""
+    for field in ("index", "uuid", "pci_bus_id"):
+        values = [value for gpu in inventory.gpus if (value := getattr(gpu, field)) is not None]
+        for value in values:
+            if values.count(value) > 1:
+                return f"two cards have {field} {value}"
+    return None
 
 
 def _inventory(document: dict[str, Any]) -> HostInventory:
     if "gpus" not in document:
         raise ParseError("the inventory names no list of cards (gpus)")
     try:
-        return HostInventory.model_validate(document)
+        found = HostInventory.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         more = f", and {error.error_count() - 1} more" if error.error_count() > 1 else ""
         raise ParseError(f"{where} - {first['msg']}{more}") from None
+    if (twice := _twice(found)) is not None:
+        raise ParseError(twice)
+    return found

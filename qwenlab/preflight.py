@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qwenlab.facts.host_base import HostBase
@@ -38,7 +39,7 @@ def problems(base: HostBase, settings: Settings, login: Login, now: float) -> li
         for text in (
             *_rights(base, login),
             *_system(base, settings),
-            *_room(base, settings),
+            *room_problems(base, settings),
             *_clock(base, settings, now),
         )
         if text
@@ -99,9 +100,16 @@ def needs(settings: Settings) -> dict[str, tuple[float, str]]:
     }
 
 
-def _room(base: HostBase, settings: Settings) -> list[str]:
-    """Room is counted a file system, less what a former run already put there."""
+def room_problems(base: HostBase, settings: Settings, more: Mapping[str, float] | None = None) -> list[str]:
+    """Where disk is too small. Room is counted a file system, less what a former run already put there.
+
+    Args:
+        more: GiB that are needed beside it, by directory (a bundle that is carried).
+    """
     missing: dict[str, float] = defaultdict(float)
+    for path, gib in (more or {}).items():
+        if path in base.rooms:
+            missing[base.rooms[path].device] += gib
     paths: dict[str, list[str]] = defaultdict(list)
     free: dict[str, float] = {}
     for path, (gib, _) in needs(settings).items():

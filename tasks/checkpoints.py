@@ -19,7 +19,7 @@ def install(desired: Desired, python: str | None = None) -> None:
         python: another interpreter than the release's.
     """
     settings, token = desired.settings, desired.secrets.hub_token
-    steps = build_steps(settings) if python is None else ()
+    steps = build_steps(settings, desired.bundle) if python is None else ()
     paths.directories(name="Directories of the programs", wanted=checkpoint.program_directories())
     paths.files(name="Programs that fetch", files=checkpoint.programs())
     if settings.model_source == "peer":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
+from qwenlab.bundle.source import debs_on_host
 from qwenlab.operations import gateway
 from qwenlab.settings import Settings
+from tasks.settings import Desired
 
 
 @deploy("Check the gateway")
@@ -15,6 +17,6 @@ def check(settings: Settings) -> None:
 
 
 @deploy("Gateway")
-def install(settings: Settings) -> None:
-    """HAProxy from the distribution."""
-    gateway.install(name="HAProxy", settings=settings)
+def install(desired: Desired) -> None:
+    """HAProxy from the distribution, or from the bundle."""
+    gateway.install(name="HAProxy", settings=desired.settings, debs=debs_on_host(desired.bundle))

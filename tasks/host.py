@@ -6,9 +6,11 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 from pyinfra.operations import server
 
+from qwenlab.bundle.source import debs_on_host
 from qwenlab.facts.host_base import UserId
 from qwenlab.operations import host as base
 from qwenlab.operations import paths
+from qwenlab.operations.gateway import PACKAGE as HAPROXY
 from qwenlab.operations.paths import Directory
 from qwenlab.render import (
     APT_CONF,
@@ -35,6 +37,11 @@ PACKAGES = {
 }
 
 
+def packages_of(settings: Settings) -> tuple[str, ...]:
+    """Every distribution package of a deploy, the gateway's too."""
+    return (*PACKAGES[settings.engine], *((HAPROXY,) if settings.gateway else ()))
+
+
 def become_root() -> None:
     """Use sudo where pyinfra logs in as another user than root, unless the inventory says `_sudo`."""
     if "_sudo" not in host.data.dict() and host.get_fact(UserId) != 0:
@@ -52,8 +59,14 @@ def install(desired: Desired) -> None:
     """Everything that the components stand on."""
     settings = desired.settings
     paths.files(name="apt: patience and proxies", files={APT_CONF: RemoteFile(apt_conf(settings))})
+    debs = {} if settings.offline and desired.bundle is None else debs_on_host(desired.bundle)
+    if debs is not None:
+        debs.pop(HAPROXY, None)  # the gateway's own step installs it, so that it does not start by itself
     base.packages(
-        name="Distribution packages", names=PACKAGES[settings.engine], lock_timeout_s=settings.apt_lock_timeout_s
+        name="Distribution packages",
+        names=PACKAGES[settings.engine],
+        lock_timeout_s=settings.apt_lock_timeout_s,
+        debs=debs,
     )
     base.certificates(
         name="Certificate authorities",

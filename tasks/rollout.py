@@ -27,7 +27,7 @@ def steps(desired: Desired) -> tuple[Step, ...]:
         _key(desired),
         Step("Plan, engine files and units", service.configure, asked),
         Step("Gateway", gateway.configure, {**asked, "pem": desired.secrets.gateway_pem}),
-        Step("Current release", engine.switch, {**asked, "steps": build_steps(settings)}),
+        Step("Current release", engine.switch, {**asked, "steps": build_steps(settings, desired.bundle)}),
         Step("Every engine answers", service.serve, asked),
         Step("One endpoint", gateway.activate, asked),
         *(_verified(desired) if settings.verify else ()),

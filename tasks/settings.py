@@ -13,6 +13,7 @@ from huggingface_hub import get_token
 from pyinfra import logger
 from pyinfra.context import host, inventory, state
 
+from qwenlab.bundle.source import Bundle
 from qwenlab.gateway.certificate import joined
 from qwenlab.gateway.certificate import problems as certificate_problems
 from qwenlab.operations.host import refuse
@@ -34,11 +35,12 @@ class Secrets:
 
 @dataclass(frozen=True)
 class Desired:
-    """What one host shall be: settings, secrets, and certificates by file name."""
+    """What one host shall be: settings, secrets, certificates by file name, and the bundle that is used alone."""
 
     settings: Settings
     secrets: Secrets
     certificates: Mapping[str, str]
+    bundle: Bundle | None = None
 
 
 def load_for_host() -> Desired | None:

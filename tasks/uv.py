@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyinfra.api.deploy import deploy
 
 from qwenlab.operations import engine
-from qwenlab.settings import Settings
+from tasks.settings import Desired
 
 
 @deploy("uv")
-def install(settings: Settings) -> None:
+def install(desired: Desired) -> None:
     """The pinned uv in /usr/local/bin."""
-    engine.uv(name="Pinned uv", settings=settings)
+    engine.uv(name="Pinned uv", settings=desired.settings, bundle=desired.bundle)

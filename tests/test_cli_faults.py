@@ -120,6 +120,12 @@ def test_an_ascii_terminal_gets_replaced_characters() -> None:
         (["--set", "context"], "--set context: '=' is missing"),
         (["--set", "=3"], "--set =3: the key is missing"),
         (["--set", "engine_args={a: ["], "the value is no YAML"),
+        (
+            ["--set", "engine_args=" + "[" * 3000 + "]" * 3000],
+            "--set engine_args: the value cannot be read (it is nested",
+        ),
+        (["--set", f"port={'1' * 5000}"], "--set port: the value cannot be read (Exceeds the limit"),
+        (["--set", "port=2001-02-30"], "day is out of range"),
     ],
 )
 @pytest.mark.parametrize("command", [["plan"], ["render", "--out", "{tmp}"]])

@@ -8,7 +8,7 @@ import io
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 from qwenlab import __version__
 from qwenlab.bundle.manifest import MANIFEST, BundleError, Manifest, describe
 from qwenlab.bundle.selection import Pin, Selection
+from qwenlab.engine.pins import UvPin
 
 OLDEST_GLIBC_MINOR = 5
 
@@ -127,13 +128,34 @@ def _stored(member: zipfile.ZipInfo) -> zipfile.ZipInfo:
     return plain
 
 
+def fetch_uv(uv: UvPin, target: Target, out: Path, index_options: Sequence[str], say: Callable[[str], None]) -> None:
+    """Download the pinned uv's wheel into `out`.
+
+    Raises:
+        BundleError: none is pinned for the target's machine, or it could not be had.
+    """
+    if target.machine not in uv.wheels:
+        raise BundleError(f"no uv is pinned for {target.machine}; there is {', '.join(uv.wheels)}")
+    wheel = uv.wheels[target.machine]
+    fetch_wheels([Pin("uv", uv.version, (f"sha256:{wheel.sha256}",))], target, out, index_options, say)
+
+
 def finish(
-    root: Path, *, engine: str, vllm: str, target: Target, lock: bytes, chosen: Selection, extras: dict[str, Path]
+    root: Path,
+    *,
+    engine: str,
+    vllm: str,
+    target: Target,
+    lock: bytes,
+    chosen: Selection,
+    extras: Mapping[str, Path],
+    trimmed: Collection[str] = (),
 ) -> Manifest:
     """Add what was asked for beside the wheels and write requirements and manifest.
 
     Args:
-        extras: name below the bundle -> directory to copy there (`models/...`, `kernels`, `patches`).
+        extras: name below the bundle -> directory to copy there (`models/...`, `kernels`, `debs`, `patches`).
+        trimmed: members that were dropped from wheels.
     """
     for name, source in extras.items():
         if not source.is_dir():
@@ -151,6 +173,7 @@ def finish(
         lock_sha256=hashlib.sha256(lock).hexdigest(),
         files=describe(root),
         left_out=chosen.left_out,
+        trimmed=tuple(sorted(trimmed)),
     )
     (root / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
     return manifest

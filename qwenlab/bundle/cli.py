@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from qwenlab.bundle import build, pieces
+from qwenlab.bundle import build, fetch, pieces
 from qwenlab.bundle.manifest import BundleError, verify
 from qwenlab.bundle.selection import parse_have, parse_lock, select
 from qwenlab.engine.pins import EngineRelease, pins
+from qwenlab.patches.manifest import releases, series_root
 
 MIB = 1 << 20
 
@@ -27,14 +30,29 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--vllm", help="vLLM version (default: the engine's default pin)")
     options.add_argument("--python", default="3.12", help="Python minor of the target (default %(default)s)")
     options.add_argument("--glibc", type=int, default=35, help="minor of the target's glibc 2.x (default %(default)s)")
-    options.add_argument("--lock", type=Path, help="another lock than the engine's own")
+    options.add_argument("--lock", type=Path, help="another lock than the engine's own, for other uses than a deploy")
     options.add_argument("--have", type=Path, help="`pip list --format=freeze` of the target: equal versions stay out")
     options.add_argument(
         "--accept", default="", metavar="A,B", help="packages whose other version there is good enough"
     )
     options.add_argument("--leave", default="", metavar="A,B", help="packages left out although the target lacks them")
     options.add_argument("--trim", action="append", default=[], metavar="GLOB", help="members to drop from wheels")
-    options.add_argument("--add", action="append", default=[], metavar="NAME=DIR", help="add DIR as NAME (models/...)")
+    options.add_argument(
+        "--checkpoint",
+        action="append",
+        default=[],
+        metavar="OWNER/NAME@COMMIT[=DIR]",
+        help="a checkpoint, from the hub (HF_ENDPOINT, HF_TOKEN) or from DIR",
+    )
+    options.add_argument("--debs", type=Path, metavar="DIR", help="Debian packages (.deb) that the target lacks")
+    options.add_argument(
+        "--kernels", type=Path, metavar="DIR", help="FlashInfer kernels built by qwenlab/bundle/kernels.py"
+    )
+    options.add_argument("--with-python", action="store_true", help="carry the Python that uv would fetch")
+    options.add_argument("--python-mirror", metavar="URL", help="mirror of python-build-standalone's releases")
+    options.add_argument(
+        "--add", action="append", default=[], metavar="NAME=DIR", help="add DIR as NAME, for other uses"
+    )
     options.add_argument("--index-url", help="package index (default: PyPI or pip's own configuration)")
     options.add_argument("--extra-index-url", action="append", default=[])
     options.add_argument("--find-links", action="append", default=[], metavar="DIR")
@@ -81,7 +99,10 @@ def _make(options: argparse.Namespace) -> None:
         raise BundleError(f"vLLM {release.vllm} is pinned for Python {', '.join(release.pythons)}, not {target.python}")
     lock = _read("--lock", options.lock) if options.lock else release.lock()
     have = parse_have(_read("--have", options.have)) if options.have else {}
-    extras = _extras(options.add)
+    checkpoints = [_checkpoint(item) for item in options.checkpoint]
+    series = {"patches": series_root() / release.vllm} if release.vllm in releases() else {}
+    extras = series | _extras(options.add) | _folders(options)
+    extras |= {f"models/{one.repo}/{one.commit}": one.source for one in checkpoints if one.source is not None}
     chosen = select(parse_lock(lock, target.markers()), have, _names(options.accept), _names(options.leave))
     partial = root.with_name(root.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -89,10 +110,18 @@ def _make(options: argparse.Namespace) -> None:
         partial.mkdir(parents=True)
         _say(f"{len(chosen.travels)} packages travel, {len(chosen.left_out)} stay behind")
         build.fetch_wheels(chosen.travels, target, partial / "wheels", _index(options, release), _say)
+        build.fetch_uv(pins().uv, target, partial / "uv", _index(options, release), _say)
+        if options.with_python:
+            fetch.python(target.python, target.machine, partial / "python", options.python_mirror, _say)
+        for one in checkpoints:
+            if one.source is None:
+                fetch.checkpoint(one.repo, one.commit, partial / "models" / one.repo / one.commit, _say)
+        trimmed: list[str] = []
         if options.trim or options.piece_mib:
             for wheel in sorted((partial / "wheels").glob("*.whl")):
-                for name in build.trim(wheel, options.trim):
-                    _say(f"dropped {name}")
+                trimmed += build.trim(wheel, options.trim)
+        for name in trimmed:
+            _say(f"dropped {name}")
         build.finish(
             partial,
             engine=release.engine,
@@ -101,6 +130,7 @@ def _make(options: argparse.Namespace) -> None:
             lock=lock.encode(),
             chosen=chosen,
             extras=extras,
+            trimmed=trimmed,
         )
         partial.rename(root)
     except BaseException:  # an interrupt too: half a bundle helps nobody and fills the disk
@@ -119,6 +149,37 @@ def _read(option: str, path: Path) -> str:
         raise BundleError(f"{option}: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise BundleError(f"{option}: {path} is not UTF-8 text") from None
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    repo: str
+    commit: str
+    source: Path | None
+
+
+def _checkpoint(item: str) -> _Checkpoint:
+    """One `--checkpoint`, looked at before anything is fetched."""
+    found = re.fullmatch(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})(?:=(.+))?", item)
+    if found is None:
+        raise BundleError(f"--checkpoint {item}: write OWNER/NAME@COMMIT or OWNER/NAME@COMMIT=DIR, all 40 digits")
+    repo, commit, place = found.groups()
+    if place is not None and not (Path(place) / "config.json").is_file():
+        raise BundleError(f"--checkpoint {item}: {place} holds no config.json")
+    return _Checkpoint(repo, commit, None if place is None else Path(place))
+
+
+def _folders(options: argparse.Namespace) -> dict[str, Path]:
+    """Directories that a deploy knows by their name, each with what it must hold."""
+    found: dict[str, Path] = {}
+    for name, pattern in (("debs", "*.deb"), ("kernels", "kernels.json")):
+        folder: Path | None = getattr(options, name)
+        if folder is None:
+            continue
+        if not any(folder.glob(pattern)):
+            raise BundleError(f"--{name}: {folder} holds no {pattern}")
+        found[name] = folder
+    return found
 
 
 def _extras(items: list[str]) -> dict[str, Path]:

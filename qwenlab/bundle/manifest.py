@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from qwenlab import __version__
 
 MANIFEST = "bundle.json"
 CHUNK = 1 << 20
@@ -24,8 +26,16 @@ class BundledFile(_Value):
     """One file below the bundle's directory. `size` in bytes."""
 
     path: str
-    sha256: str
-    size: int
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    size: int = Field(ge=0)
+
+    @field_validator("path")
+    @classmethod
+    def _below(cls, path: str) -> str:
+        """A manifest from elsewhere must not name files outside the bundle."""
+        if not path or path.startswith("/") or ".." in PurePosixPath(path).parts or "\n" in path:
+            raise ValueError(f"{path!r} does not lie below the bundle")
+        return path
 
 
 class LeftOut(_Value):
@@ -49,6 +59,7 @@ class Manifest(_Value):
     lock_sha256: str
     files: tuple[BundledFile, ...]
     left_out: tuple[LeftOut, ...] = ()
+    trimmed: tuple[str, ...] = Field(default=(), description="members that were dropped from wheels")
 
     def wheels(self) -> tuple[BundledFile, ...]:
         """The wheels of the engine, without uv's own."""
@@ -84,9 +95,24 @@ def read(root: Path) -> Manifest:
             f"{root} holds no {MANIFEST}: it is not a bundle (pieces must first be joined: bundle --join)"
         )
     try:
-        return Manifest.model_validate_json(path.read_text())
-    except ValueError as error:
-        raise BundleError(f"{path} cannot be read: {error}") from None
+        return parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def parse(text: str | bytes, name: str) -> Manifest:
+    """The manifest that `text` holds; `name` says where it came from.
+
+    Raises:
+        BundleError: it is none, or one that this version cannot read.
+    """
+    try:
+        return Manifest.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        words = f"{where}: {first['msg']}" if where else first["msg"]
+        raise BundleError(f"{name} is no manifest that qwenlab {__version__} can read ({words})") from None
 
 
 def verify(root: Path) -> Manifest:

@@ -85,6 +85,15 @@ def mismatch(state: DriverState) -> str:
     )
 
 
+def no_network(state: DriverState) -> str:
+    """A bundle carries no driver."""
+    names = ", ".join(card.label for card in state.cards)
+    return (
+        f"no driver works for {names}, and with qwen_offline none is fetched: install one on the host first "
+        "(580 or newer, from packages that you carry there, or by plays/driver.py from a mirror without qwen_offline)"
+    )
+
+
 def unknown_system(state: DriverState) -> str:
     """A derivative or a release without a row."""
     known = ", ".join(f"{os} {release}" for os, release in DISTRIBUTIONS)

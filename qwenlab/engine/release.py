@@ -9,12 +9,14 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
+from qwenlab.bundle.source import KERNELS, PYTHON, WHEELS, Bundle, requirements
 from qwenlab.engine.pins import pins
 from qwenlab.settings import Settings
 
 RECIPE = "1"  # raise it when the way of building changes what a release holds
 UV = "/usr/local/bin/uv"
 CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+BUNDLE_VARIABLE = "QWEN_BUNDLE"  # tells a build's steps where the bundle lies
 PYTHON_FROM_UV = "3.12"  # when the host has no Python that the release supports
 
 
@@ -79,8 +81,38 @@ def release_id(settings: Settings, python: PythonChoice, steps: tuple[BuildStep,
     return f"{settings.engine}-{settings.release.vllm}-{digest}"
 
 
-def build_job(settings: Settings, python: PythonChoice, steps: tuple[BuildStep, ...]) -> dict[str, Any]:
-    """The job that build_release.py reads; JSON-able."""
+def bundle_steps(bundle: Bundle) -> tuple[BuildStep, ...]:
+    """What a bundle adds to a build: its prebuilt kernels, and a look at what it leaves to the host's own Python.
+
+    Both are part of the release's id. Where the bundle lies is not: the program finds it in its environment.
+    """
+    folder = files("qwenlab.engine.steps")
+
+    def step(name: str, purpose: str, content: Mapping[str, Any]) -> BuildStep:
+        text = json.dumps(content, indent=1, sort_keys=True)
+        return BuildStep(name, purpose, folder.joinpath(f"{name}.py").read_text(), {f"{name}.json": text})
+
+    found = []
+    if kernels := bundle.below(KERNELS):
+        digests = {file.path: file.sha256 for file in kernels}
+        found.append(step("prebuilt_kernels", "put the prebuilt kernels in place", digests))
+    if bundle.borrowed or bundle.manifest.trimmed:
+        left = {
+            "borrowed": {one.name: one.target_has for one in bundle.borrowed},
+            "trimmed": sorted(bundle.manifest.trimmed),
+        }
+        found.append(step("borrowed_packages", "look at what the bundle leaves to the host", left))
+    return tuple(found)
+
+
+def build_job(
+    settings: Settings, python: PythonChoice, steps: tuple[BuildStep, ...], bundle: Bundle | None = None
+) -> dict[str, Any]:
+    """The job that build_release.py reads; JSON-able.
+
+    Args:
+        bundle: what a deploy without a network is made from.
+    """
     release = settings.release
     name = release_id(settings, python, steps)
     alias = {"name": release.distribution_alias, "version": f"{release.vllm}+{release.engine}"}
@@ -89,12 +121,13 @@ def build_job(settings: Settings, python: PythonChoice, steps: tuple[BuildStep, 
         "directory": f"{settings.release_directory}/releases",
         "version": release.vllm,
         "python": python.request,
-        "lock": release.lock(),
+        "lock": release.lock() if bundle is None else requirements(bundle.manifest),
         "alias": alias if release.distribution_alias else None,
-        "find_links": list(settings.wheel_sources),
-        "offline": settings.offline,
+        "find_links": list(settings.wheel_sources) if bundle is None else [f"{bundle.directory}/{WHEELS}"],
+        "offline": bundle is not None,
+        "system_packages": bundle is not None and bool(bundle.borrowed),
         "need_gib": release.release_gib if settings.min_release_gib is None else settings.min_release_gib,
-        "environment": uv_environment(settings),
+        "environment": uv_environment(settings) | ({} if bundle is None else offline_environment(bundle)),
         "steps": [asdict(step) for step in steps],
         "record": {
             "id": name,
@@ -138,8 +171,19 @@ def uv_environment(settings: Settings) -> dict[str, str]:
     return {**proxies(settings), **{name: value for name, value in chosen.items() if value}}
 
 
-def uv_job(settings: Settings, architecture: str) -> dict[str, Any]:
+def offline_environment(bundle: Bundle) -> dict[str, str]:
+    """What uv and the build's steps are told beside it where a bundle is the one source."""
+    if bundle.below(PYTHON):
+        return {BUNDLE_VARIABLE: bundle.directory, "UV_PYTHON_INSTALL_MIRROR": f"file://{bundle.directory}/python"}
+    return {BUNDLE_VARIABLE: bundle.directory, "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+
+
+def uv_job(settings: Settings, architecture: str, bundle: Bundle | None = None) -> dict[str, Any]:
     """The job that fetch_uv.py reads.
+
+    Args:
+        architecture: as `uname -m` says it.
+        bundle: what a deploy without a network is made from.
 
     Raises:
         KeyError: no uv is pinned for this architecture.
@@ -150,7 +194,7 @@ def uv_job(settings: Settings, architecture: str) -> dict[str, Any]:
         "version": pin.version,
         "file": wheel.file,
         "sha256": wheel.sha256,
-        "index": None if settings.offline else settings.index_url,
-        "folder": settings.wheel_directory,
+        "index": settings.index_url if bundle is None else None,
+        "folder": settings.wheel_directory if bundle is None else f"{bundle.directory}/uv",
         "target": UV,
     }

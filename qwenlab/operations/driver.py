@@ -54,6 +54,9 @@ def check(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if decision.verdict is Verdict.REFUSE:
         yield refusal(decision.reasons)
         return
+    if decision.verdict is Verdict.INSTALL and settings.offline:
+        yield refusal([words.no_network(state)])
+        return
     if decision.verdict is Verdict.ACTIVATE and not settings.allow_reboot and state.mismatch:
         yield refusal((*decision.reasons, words.reboot_needed(state)))
         return

@@ -11,6 +11,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 from pyinfra.facts.server import Arch
 
+from qwenlab.bundle.source import Bundle
 from qwenlab.engine.pins import pins
 from qwenlab.engine.release import UV, BuildStep, build_job, choose_python, proxies, release_id, uv_job
 from qwenlab.facts.engine_release import EngineReleases, EngineState
@@ -31,17 +32,18 @@ def wanted_release(settings: Settings, state: EngineState, steps: tuple[BuildSte
 
 
 @operation()
-def uv(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+def uv(settings: Settings, bundle: Bundle | None = None) -> Generator[PyinfraCommand, None, None]:
     """The pinned uv in /usr/local/bin; another version there is replaced.
 
     Args:
         settings: the host's settings.
+        bundle: what a deploy without a network is made from.
     """
     wanted = pins().uv.version
     if engine_state(settings).uv == wanted:
         host.noop(f"uv {wanted} is there")
         return
-    job = uv_job(settings, host.get_fact(Arch))
+    job = uv_job(settings, host.get_fact(Arch), bundle)
     yield StringCommand(
         *(f"{name}={shlex.quote(value)}" for name, value in proxies(settings).items()),
         *("python3", f"{LIBRARY}/fetch_uv.py"),
@@ -50,12 +52,15 @@ def uv(settings: Settings) -> Generator[PyinfraCommand, None, None]:
 
 
 @operation()
-def release(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generator[PyinfraCommand, None, None]:
+def release(
+    settings: Settings, steps: tuple[BuildStep, ...] = (), bundle: Bundle | None = None
+) -> Generator[PyinfraCommand, None, None]:
     """A whole release below `<release_directory>/releases`; `current` is left as it is.
 
     Args:
         settings: the host's settings.
         steps: what to do with the installed packages before the release counts as whole, beside the patch series.
+        bundle: what a deploy without a network is made from.
     """
     steps, reasons = with_series(settings, steps)
     if reasons:
@@ -67,7 +72,8 @@ def release(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generator[
     if name in state.complete:
         host.noop(f"release {name} is whole")
         return
-    yield StringCommand("python3", f"{LIBRARY}/build_release.py", _stdin=json.dumps(build_job(settings, python, steps)))
+    job = build_job(settings, python, steps, bundle)
+    yield StringCommand("python3", f"{LIBRARY}/build_release.py", _stdin=json.dumps(job))
 
 
 @operation()

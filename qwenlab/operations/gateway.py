@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, QuoteString, StringCommand
 from pyinfra.api.host import Host
@@ -65,19 +65,23 @@ def port_problems(plan: HostPlan, port: int, holders: list[Holder]) -> list[str]
 
 
 @operation()
-def install(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+def install(settings: Settings, debs: Mapping[str, str] | None = None) -> Generator[PyinfraCommand, None, None]:
     """HAProxy from the distribution and a user for it. A HAProxy of the host's own stays as it is.
 
     Args:
         settings: the host's settings.
+        debs: of a deploy without a network: package to its .deb on the host.
     """
     if not settings.gateway:
         return
     if PACKAGE not in host.get_fact(DebPackages):
         # the package starts an instance of its own, which nobody asked for
         yield StringCommand("systemctl mask --quiet haproxy.service")
-        yield apt.update(timeout=settings.apt_lock_timeout_s)
-        yield apt.install([PACKAGE], timeout=settings.apt_lock_timeout_s)
+        if debs is None:
+            yield apt.update(timeout=settings.apt_lock_timeout_s)
+            yield apt.install([PACKAGE], timeout=settings.apt_lock_timeout_s)
+        else:
+            yield apt.install([debs[PACKAGE]], timeout=settings.apt_lock_timeout_s, more="--no-download")
         yield StringCommand("systemctl unmask --quiet haproxy.service && systemctl disable --quiet haproxy.service")
     if USER not in host.get_fact(Users):
         yield StringCommand("useradd --system --user-group --no-create-home --home-dir /nonexistent", USER)

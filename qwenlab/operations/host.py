@@ -11,6 +11,7 @@ from pyinfra.context import host
 from pyinfra.facts.deb import DebPackages
 
 from qwenlab.facts.host_base import HostBasics
+from qwenlab.operations import apt
 from qwenlab.operations.paths import put
 from qwenlab.operations.planning import expected_plan
 from qwenlab.operations.refusal import refusal
@@ -52,24 +53,35 @@ def check(settings: Settings) -> Generator[PyinfraCommand, None, None]:
 
 
 @operation()
-def packages(names: tuple[str, ...], lock_timeout_s: int) -> Generator[PyinfraCommand, None, None]:
+def packages(
+    names: tuple[str, ...], lock_timeout_s: int, debs: Mapping[str, str] | None = None
+) -> Generator[PyinfraCommand, None, None]:
     """Install distribution packages that are missing; apt's index is renewed only then.
 
     Args:
         names: package names.
         lock_timeout_s: how long to wait for another apt, in seconds.
+        debs: of a deploy without a network: package to its .deb on the host; no index is asked then.
     """
     there = host.get_fact(DebPackages)
     missing = [name for name in names if name not in there]
     if not missing:
         host.noop(f"{', '.join(names)}: installed")
         return
-    apt = StringCommand(
+    if debs is not None:
+        if unknown := [name for name in missing if name not in debs]:
+            yield refusal([f"there is no network (qwen_offline), and these packages are missing: {' '.join(unknown)}"])
+            return
+        # with what they depend on, as far as it is in the bundle; apt says what is not
+        files = [path for name, path in debs.items() if name not in there]
+        yield apt.install(files, timeout=lock_timeout_s, more="--no-download")
+        return
+    command = StringCommand(
         "LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -qq -o", f"DPkg::Lock::Timeout={lock_timeout_s}"
     )
-    yield StringCommand(apt, "update")
+    yield StringCommand(command, "update")
     yield StringCommand(
-        *(apt, "install --yes --no-install-recommends -o Dpkg::Options::=--force-confold"),
+        *(command, "install --yes --no-install-recommends -o Dpkg::Options::=--force-confold"),
         *(QuoteString(name) for name in missing),
     )
 

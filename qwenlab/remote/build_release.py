@@ -121,7 +121,8 @@ def build(job: dict[str, Any], partial: Path, final: Path) -> None:
     environment = {**os.environ, **job["environment"]}
     venv = partial / "venv"
     # relocatable: the folder gets its name last
-    uv(["venv", "--relocatable", "--python", job["python"], "--no-project", str(venv)], environment, "make the venv")
+    options = ["--relocatable", "--no-project", *(["--system-site-packages"] if job["system_packages"] else [])]
+    uv(["venv", *options, "--python", job["python"], str(venv)], environment, "make the venv")
     lock_file = partial / "requirements.txt"
     lock_file.write_text(job["lock"])
     sources = [f"--find-links={folder}" for folder in job["find_links"]]

@@ -9,6 +9,8 @@ from pydantic import field_validator, model_validator
 from qwenlab.engine.pins import EngineRelease, pins
 from qwenlab.settings.fields import SettingsGroup, own_directory, setting
 
+ON_HOST = "host:"
+
 
 class EngineSettings(SettingsGroup):
     """Which vLLM is built into a release, and where its parts come from."""
@@ -35,7 +37,12 @@ class EngineSettings(SettingsGroup):
     wheel_directory: str | None = setting(
         None, "folder of wheels on the host, looked into before any index", pattern=r"^/\S+$"
     )
-    offline: bool = setting(False, "use the wheel folder alone and ask no index")
+    offline: str | None = setting(
+        None,
+        "directory of an offline bundle that the deploy uses alone: on the control machine, or `host:/DIR` for one "
+        "that lies on the host (docs/offline.md); none: the network is used",
+        min_length=1,
+    )
     keep_releases: int = setting(2, "releases kept beside the current one, for going back", ge=0, le=20)
     uv_cache_directory: str = setting("/var/cache/qwen/uv", "uv's cache on the host", pattern=r"^/\S+$")
 
@@ -54,6 +61,28 @@ class EngineSettings(SettingsGroup):
         """Folders and pages of wheels, nearest first."""
         pages = self.release.find_links if self.find_links is None else tuple(self.find_links)
         return (*([self.wheel_directory] if self.wheel_directory else []), *(() if self.offline else pages))
+
+    @property
+    def bundle_on_host(self) -> str | None:
+        """Directory of a bundle that lies on the host already; None for one that is carried there, or none."""
+        if self.offline is None or not self.offline.startswith(ON_HOST):
+            return None
+        return self.offline.removeprefix(ON_HOST)
+
+    @field_validator("offline", mode="before")
+    @classmethod
+    def _names_a_bundle(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError(
+                "it names the directory of a bundle that `python -m qwenlab bundle` made (docs/offline.md), no longer "
+                "True or False; a folder of wheels that is looked into before an index is qwen_wheel_directory"
+            )
+        if isinstance(value, str) and value.startswith(ON_HOST):
+            path = value.removeprefix(ON_HOST)
+            if not path.startswith("/") or ".." in path.split("/") or any(one.isspace() for one in path):
+                raise ValueError(f"{value!r}: write host:/DIR, an absolute path on the host without spaces or '..'")
+            return ON_HOST + (path.rstrip("/") or "/")
+        return value
 
     @field_validator("uv_cache_directory", "wheel_directory")
     @classmethod
@@ -74,6 +103,6 @@ class EngineSettings(SettingsGroup):
                 f"qwen_python = {self.python!r}: vLLM {self.release.vllm} ({self.engine}) runs on "
                 f"{', '.join(supported)}"
             )
-        if self.offline and self.wheel_directory is None:
-            raise ValueError("qwen_offline is on: qwen_wheel_directory must name a folder of wheels on the host")
+        if self.offline and self.wheel_directory is not None:
+            raise ValueError("qwen_offline uses its bundle alone: take qwen_wheel_directory out")
         return self

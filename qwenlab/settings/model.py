@@ -55,6 +55,16 @@ class Settings(
             )
         return self
 
+    @model_validator(mode="after")
+    def _offline_asks_nobody(self) -> Self:
+        if self.offline and self.model_source == "peer":
+            raise ValueError(
+                "qwen_offline takes checkpoints from its bundle, qwen_model_source = 'peer' from other hosts; keep one"
+            )
+        if self.offline and self.cuda_from == "apt":
+            raise ValueError("qwen_offline asks no repository: qwen_cuda_from = 'apt' would; take 'pip' or 'none'")
+        return self
+
     @property
     def engine_address(self) -> str:
         """The address that the engines listen on."""

@@ -44,6 +44,9 @@ def from_pairs(pairs: Iterable[str]) -> dict[str, Any]:
         except yaml.YAMLError as error:
             words = " ".join(str(getattr(error, "problem", None) or error).split())
             problems.append(SettingsProblem("", f"--set {pair}: the value is no YAML ({words})"))
+        except (RecursionError, ValueError) as error:  # nested too deep, or a number or date that Python does not take
+            words = "it is nested too deep" if isinstance(error, RecursionError) else str(error).split(":")[0]
+            problems.append(SettingsProblem("", f"--set {key}: the value cannot be read ({words})"))
     if problems:
         raise SettingsError(problems)
     return data

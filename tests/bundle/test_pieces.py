@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pytest
 
-from qwenlab.bundle import build, pieces
+from qwenlab.bundle import build, fetch, pieces
 from qwenlab.bundle.cli import main
 from qwenlab.bundle.manifest import BundleError, read, verify
 from qwenlab.bundle.selection import Pin, Selection
@@ -118,7 +120,7 @@ def _flip_last(folder: Path) -> None:
         (lambda root: (root / "kernels" / "topk.so").write_bytes(b"longer"), "6 bytes, 4 expected"),
         (lambda root: (root / "extra").write_bytes(b""), "extra: not in the manifest"),
         (lambda root: (root / "bundle.json").unlink(), "is not a bundle"),
-        (lambda root: (root / "bundle.json").write_text("{"), "cannot be read"),
+        (lambda root: (root / "bundle.json").write_text("{"), "is no manifest that qwenlab"),
     ],
 )
 def test_verify_names_every_fault(bundle: Path, damage, word: str) -> None:  # type: ignore[no-untyped-def]
@@ -151,8 +153,9 @@ def test_wheels_come_from_the_named_folder_and_their_hashes_are_demanded(tmp_pat
 
 
 def test_the_command_makes_a_bundle_and_says_what_stays_behind(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(build, "fetch_uv", lambda *_: None)
     make_wheel(tmp_path / "links", "alpha", {"alpha/__init__.py": b""})
     (tmp_path / "lock").write_text("alpha==1.0\nbeta==1.0\n")
     (tmp_path / "have").write_text("beta==1.0\n")
@@ -218,3 +221,89 @@ def test_a_failed_make_leaves_nothing(fault: BaseException, tmp_path: Path, monk
         with pytest.raises(type(fault)):
             main(call)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bundle_carries_uv_patches_and_what_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fetched: list[str] = []
+
+    def fetch(pins: list[Pin], _target: object, out: Path, *_: object) -> None:
+        fetched.extend(f"{out.name}/{pin}" for pin in pins if pin.name in ("uv", "torch"))
+        make_wheel(out, pins[0].name.replace("-", "_"), {"x.py": b""})
+
+    monkeypatch.setattr(build, "fetch_wheels", fetch)
+    model, debs = tmp_path / "tiny", tmp_path / "debs"
+    for path in (model / "config.json", debs / "libnuma1_2_amd64.deb"):
+        path.parent.mkdir()
+        path.write_text("{}")
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    call = ["--engine", "cpu", "--python", "3.11", "--out", str(tmp_path / "b"), "--debs", str(debs)]
+    assert main([*call, "--checkpoint", f"lab/tiny@{commit}={model}"]) == 0
+    assert fetched == ["wheels/torch==2.13.0+cpu", "uv/uv==0.13.9"]
+    paths = {file.path for file in verify(tmp_path / "b").files}
+    assert {f"models/lab/tiny/{commit}/config.json", "debs/libnuma1_2_amd64.deb", "patches/series.yaml"} <= paths
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--checkpoint", "lab/tiny"], "write OWNER/NAME@COMMIT"),
+        (["--checkpoint", "lab/tiny@main"], "all 40 digits"),
+        (["--checkpoint", f"lab/tiny@{'0' * 40}=/nowhere"], "/nowhere holds no config.json"),
+        (["--debs", "/nowhere"], "--debs: /nowhere holds no *.deb"),
+        (["--kernels", "/nowhere"], "--kernels: /nowhere holds no kernels.json"),
+    ],
+)
+def test_what_cannot_be_carried_is_told_before_anything_is_fetched(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(build, "fetch_wheels", lambda *_: pytest.fail("pip was asked"))
+    assert main(["--engine", "cuda", "--out", str(tmp_path / "b"), *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_uv_knows_the_python_that_a_bundle_carries() -> None:
+    """The archive lies below the mirror as uv looks for it there: <date>/<archive>."""
+    address = fetch.python_archive("3.12", "x86_64")
+    assert re.fullmatch(r"https://\S+/releases/download/\d{8}/cpython-3\.12\.\d+%2B\d{8}-x86_64\S+\.tar\.gz", address)
+    with pytest.raises(BundleError, match=r"uv knows no Python 3\.99"):
+        fetch.python_archive("3.99", "x86_64")
+
+
+def test_a_python_is_fetched_into_the_layout_of_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = (
+        "https://host/github/python-build-standalone/releases/download/20261110/cpython-3.12.16%2B20261110-x.tar.gz"
+    )
+    monkeypatch.setattr(fetch, "python_archive", lambda *_: address)
+    (tmp_path / "mirror/20261110").mkdir(parents=True)
+    (tmp_path / "mirror/20261110/cpython-3.12.16+20261110-x.tar.gz").write_bytes(b"python")
+    said: list[str] = []
+    fetch.python("3.12", "x86_64", tmp_path / "python", f"file://{tmp_path}/mirror/", said.append)
+    assert (tmp_path / "python/20261110/cpython-3.12.16+20261110-x.tar.gz").read_bytes() == b"python"
+    with pytest.raises(BundleError, match="--python-mirror"):
+        fetch.python("3.12", "x86_64", tmp_path / "other", f"file://{tmp_path}/away", said.append)
+
+
+def test_uv_takes_a_python_from_a_bundles_directory(tmp_path: Path) -> None:
+    rest = unquote(fetch.python_archive("3.12", "x86_64").partition("/releases/download/")[2])
+    archive = tmp_path / "mirror" / rest
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"no archive, so that uv says which file it read")
+    fetch.python("3.12", "x86_64", tmp_path / "python", f"file://{quote(str(tmp_path / 'mirror'))}", lambda _: None)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "UV_NO_CONFIG": "1",
+        "UV_CACHE_DIR": str(tmp_path / "cache"),
+        "UV_PYTHON_INSTALL_DIR": str(tmp_path / "pythons"),
+        "UV_PYTHON_INSTALL_MIRROR": f"file://{tmp_path}/python",
+    }
+    command = ["uv", "venv", "--no-project", "--managed-python", "--python", "3.12", str(tmp_path / "venv")]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode != 0
+    assert "Failed to extract archive: cpython-3.12" in run.stderr, run.stderr
