@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,13 @@ class OutputError(OSError):
 
     def __init__(self, path: Path | str, error: OSError) -> None:
         super().__init__(f"cannot write {error.filename or path}: {error.strerror}")
+
+
+def named(text: str) -> Path:
+    """A path from a command line, as argparse's `type`: an empty word (an unset variable) would mean this folder."""
+    if not text:
+        raise ArgumentTypeError("it names nothing")
+    return Path(text)
 
 
 def write_text(path: Path | str, text: str) -> None:

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from qwenlab import given
-from qwenlab.output import console, write_text
+from qwenlab.output import console, named, write_text
 from qwenlab.planner import plan
 from qwenlab.planner.brief import brief
 from qwenlab.planner.explain import explain
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the plan as JSON")
     form.add_argument("--explain", action="store_true", help="every argument with its reason, and what lost")
-    parser.add_argument("--html", metavar="FILE", help="write one self-contained page")
+    parser.add_argument("--html", type=named, metavar="FILE", help="write one self-contained page")
     return parser
 
 

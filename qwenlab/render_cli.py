@@ -14,7 +14,7 @@ from pathlib import Path
 from qwenlab import given
 from qwenlab.gateway.files import PEM, USER, gateway_files
 from qwenlab.host_inventory import HostInventory
-from qwenlab.output import OutputError
+from qwenlab.output import OutputError, named
 from qwenlab.planner import plan
 from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_conf, programs, render
 from qwenlab.settings import Settings
@@ -25,9 +25,6 @@ REFUSED = 2
 def main(argv: list[str]) -> int:
     """Run the command."""
     options = _parser().parse_args(argv)
-    if not options.out:
-        print("qwenlab render: --out names no folder", file=sys.stderr)
-        return given.WRONG_CALL
     try:
         inventory, settings = given.read(options)
         files = host_files(inventory, settings)
@@ -38,7 +35,7 @@ def main(argv: list[str]) -> int:
         print(f"qwenlab render: refused: {error}", file=sys.stderr)
         return REFUSED
     try:
-        write(files, Path(options.out))
+        write(files, options.out)
     except OSError as error:
         raise OutputError(options.out, error) from None
     for path in sorted(files):
@@ -88,5 +85,5 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"exit code: 0 written, 2 refused, {given.EXIT_CODES}",
     )
     given.add_options(parser, "qwen_port=8080")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder that stands for the host's /")
+    parser.add_argument("--out", type=named, required=True, metavar="DIR", help="folder that stands for the host's /")
     return parser

@@ -139,6 +139,29 @@ def test_a_faulty_setting_is_named(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["memory", "--kv-bytes", "1e400"],
+        ["memory", "--kv-bytes", "1" * 5000],
+        ["probe", "--record", ""],
+        ["plan", "--from", "x", "--html", ""],
+        ["bundle", "--engine", "cpu", "--out", ""],
+        ["bundle", "--engine", "cpu", "--out", "x", "--glibc", "-5"],
+        ["bundle", "--engine", "cpu", "--out", "x", "--glibc", "2.36"],
+        ["bundle", "--split", "x", "--out", "y", "--piece-mib", "0"],
+    ],
+    ids=lambda call: " ".join(call)[:60],
+)
+def test_a_value_that_cannot_be_meant_is_a_wrong_call(
+    call: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(call) == 64
+    assert f"argument {call[-2]}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_empty_folder_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["render", "--from", str(corpus_path("46")), "--out", ""]) == 64
     assert "--out" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from qwenlab.bundle import build, fetch, pieces
 from qwenlab.bundle.manifest import BundleError, verify
 from qwenlab.bundle.selection import parse_have, parse_lock, select
 from qwenlab.engine.pins import EngineRelease, pins
+from qwenlab.output import named
 from qwenlab.patches.manifest import releases, series_root
 
 MIB = 1 << 20
@@ -26,11 +27,17 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--split", type=Path, metavar="BUNDLE", help="cut an existing bundle into pieces")
     what.add_argument("--join", type=Path, metavar="PIECES", help="put pieces together again, into --out")
     what.add_argument("--verify", type=Path, metavar="BUNDLE", help="check every file of a bundle")
-    options.add_argument("--out", "--to", type=Path, dest="out", metavar="DIR", help="new directory to write")
+    options.add_argument("--out", "--to", type=named, dest="out", metavar="DIR", help="new directory to write")
     options.add_argument("--vllm", help="vLLM version (default: the engine's default pin)")
     options.add_argument("--python", default="3.12", help="Python minor of the target (default %(default)s)")
-    options.add_argument("--glibc", type=int, default=35, help="minor of the target's glibc 2.x (default %(default)s)")
-    options.add_argument("--lock", type=Path, help="another lock than the engine's own, for other uses than a deploy")
+    options.add_argument(
+        "--glibc",
+        type=_glibc,
+        default=35,
+        metavar="MINOR",
+        help="minor of the target's glibc 2.x (default %(default)s)",
+    )
+    options.add_argument("--lock", type=Path, help="another lock than the engine's own (no deploy takes such a bundle)")
     options.add_argument("--have", type=Path, help="`pip list --format=freeze` of the target: equal versions stay out")
     options.add_argument(
         "--accept", default="", metavar="A,B", help="packages whose other version there is good enough"
@@ -57,9 +64,21 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--extra-index-url", action="append", default=[])
     options.add_argument("--find-links", action="append", default=[], metavar="DIR")
     options.add_argument(
-        "--piece-mib", type=int, metavar="MIB", help="also cut into pieces of this size, in OUT.pieces"
+        "--piece-mib", type=_mib, metavar="MIB", help="also cut into pieces of this size, in OUT.pieces"
     )
     return options
+
+
+def _glibc(text: str) -> int:
+    if not text.isdecimal() or not 17 <= int(text) <= 99:  # manylinux2014 is the oldest that any wheel is built for
+        raise argparse.ArgumentTypeError(f"{text!r} is no minor of a glibc 2.x from 17 on (getconf GNU_LIBC_VERSION)")
+    return int(text)
+
+
+def _mib(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size of a piece; write MiB, at least 1")
+    return int(text)
 
 
 def main(argv: list[str]) -> int:

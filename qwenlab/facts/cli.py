@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qwenlab.facts.recording import Recording, save
-from qwenlab.output import OutputError
+from qwenlab.output import OutputError, named
 
 if TYPE_CHECKING:
     from qwenlab.host_inventory import HostInventory
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print summary, diagnoses and the full inventory as JSON")
     parser.add_argument(
         "--record",
-        type=Path,
+        type=named,
         metavar="DIR",
         help="write the raw captures to DIR and compare the sources (needs Python's standard library only)",
     )

@@ -35,7 +35,10 @@ def byte_count(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write bytes (5583457484) or 5.2GiB")
     number = found[1].replace(",", "").replace("_", "")
     scale = _UNITS[found[2].upper()]
-    size = int(number) * scale if number.isdigit() else int(float(number) * scale)
+    try:
+        size = int(number) * scale if number.isdigit() else int(float(number) * scale)
+    except (OverflowError, ValueError):  # more digits than a size can have
+        raise argparse.ArgumentTypeError(f"{text[:20]}... is no size; write bytes (5583457484) or 5.2GiB") from None
     if not found[2] and size < SMALLEST_BARE:
         raise argparse.ArgumentTypeError(f"{text} means {size:,} bytes without a unit; write {text.strip()}GiB")
     return size
