@@ -29,7 +29,7 @@ from qwenlab.engine.release import BuildStep, choose_python
 from qwenlab.facts.bundle import BundleFiles, BundleText, HostRuntime
 from qwenlab.facts.host_base import HostBasics
 from qwenlab.operations import bundle_transfer as transfer
-from qwenlab.operations.checkpoint import base_of, checkpoints_of, connector_arguments, states
+from qwenlab.operations.checkpoint import base_of, checkpoints_of, connector_arguments, whole_places
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.planning import expected_plan
@@ -37,7 +37,6 @@ from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import Checkpoint
 from qwenlab.preflight import needs, room_problems
 from qwenlab.remote.checkpoint.offline import layouts
-from qwenlab.render import checkpoint_directory
 from qwenlab.settings import Settings
 
 GIB = 2**30
@@ -115,15 +114,9 @@ def lacking_checkpoints(settings: Settings) -> tuple[Checkpoint, ...]:
     """The repositories' own checkpoints that the host's plan still needs."""
     wanted = checkpoints_of(expected_plan(settings))
     bases = [base_of(one) for one in wanted]
-    found = states(settings, settings.verify_models, list(dict.fromkeys([*wanted, *bases])))
-
-    def whole(one: Checkpoint) -> bool:
-        state = found.get(checkpoint_directory(one, settings))
-        return state is not None and state.whole
-
-    return tuple(
-        dict.fromkeys(base for one, base in zip(wanted, bases, strict=True) if not (whole(one) or whole(base)))
-    )
+    whole = whole_places(settings, [*wanted, *bases])
+    pairs = zip(wanted, bases, strict=True)
+    return tuple(dict.fromkeys(base for one, base in pairs if not whole & {one.place, base.place}))
 
 
 def without_checkpoint(checkpoint: Checkpoint, bundle: Bundle) -> str:
