@@ -172,9 +172,6 @@ docs/settings.md says the same as a table.
 #   how long client or engine may be silent within a request, e.g. while a long prompt is read; also how long streams
 #   go on beside a reloaded gateway [seconds]
 # qwen_gateway_silence_s = 3600
-#   addresses and networks whose Prometheus may read this host's figures: the node exporter's, and through the gateway
-#   the engines'
-# qwen_scraped_from = []
 
 # == What every component stands on.
 #   service user that owns checkpoints and runs the engine
@@ -230,3 +227,24 @@ docs/settings.md says the same as a table.
 # qwen_cuda_from = "pip"
 #   power limit of each card: a number, a dict from model name to number, or `advised`; none: not touched
 # qwen_power_limit_w = None
+
+# == Prometheus for all hosts of the inventory, on the hosts of the group `monitoring`; see docs/monitoring.md.
+#   deploy.py lets this host serve; off: it is in the inventory for monitoring alone
+# qwen_serve = True
+#   this host runs Prometheus for every host of the inventory; group_data/monitoring.py turns it on
+# qwen_prometheus = False
+#   address that Prometheus listens on; it asks nobody for a password
+# qwen_prometheus_bind = "127.0.0.1"
+#   port of Prometheus
+# qwen_prometheus_port = 9090
+#   how long figures are kept [days]
+# qwen_prometheus_days = 30
+#   disk that figures may take [GiB]
+# qwen_prometheus_max_gib = 10
+#   Alertmanagers that are told of alerts, `host:port`
+# qwen_alertmanagers = []
+#   temperature at which a card is reported [C]
+# qwen_card_hot_c = 88
+#   addresses and networks whose Prometheus may read this host's figures: a node exporter's, and through the gateway
+#   the engines'; none: no node exporter
+# qwen_scraped_from = []

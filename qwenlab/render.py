@@ -48,6 +48,7 @@ PROGRAMS = {
     "status.py": "says how the host serves, as JSON",
     "verify.py": "asks every engine a small fixed battery of questions",
     "cards.py": "names the cards' device nodes by UUID",
+    "card_metrics.py": "hands the cards' figures to the node exporter",
 }
 
 

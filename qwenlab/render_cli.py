@@ -14,6 +14,7 @@ from pathlib import Path
 from qwenlab import given
 from qwenlab.gateway.files import PEM, USER, gateway_files
 from qwenlab.host_inventory import HostInventory
+from qwenlab.monitoring.files import card_files, node_files, watcher_files
 from qwenlab.output import OutputError, named
 from qwenlab.planner import plan
 from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_conf, programs, render
@@ -66,6 +67,9 @@ def host_files(inventory: HostInventory, settings: Settings) -> dict[str, Remote
         **programs(settings),
         **render(made, settings),
         **gateway_files(made, settings),
+        **node_files(settings),
+        **card_files(settings),
+        **(watcher_files(settings) if settings.prometheus else {}),
     }
 
 

@@ -43,8 +43,10 @@ class Desired:
     bundle: Bundle | None = None
 
 
-def load_for_host() -> Desired | None:
+def load_for_host(serving: bool = True) -> Desired | None:
     """The settings of the current host; None when they are wrong, and then the host is refused at its first step.
+
+    With `serving`, also None for a host that is there for monitoring alone.
 
     Never raises: an exception in deploy code would stop the whole fleet.
     """
@@ -69,7 +71,7 @@ def load_for_host() -> Desired | None:
             _sudo=False,
         )
         return None
-    return Desired(settings, secrets, certificates)
+    return None if serving and not settings.serve else Desired(settings, secrets, certificates)
 
 
 def own_login(endpoint: str) -> str | None:

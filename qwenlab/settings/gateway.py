@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from typing import Self
 
 from pydantic import field_validator, model_validator
@@ -40,11 +40,6 @@ class GatewaySettings(SettingsGroup):
         unit="seconds",
         ge=10,
     )
-    scraped_from: list[str] = setting(
-        [],
-        "addresses and networks whose Prometheus may read this host's figures: the node exporter's, and through the "
-        "gateway the engines'",
-    )
 
     @property
     def gateway_tls(self) -> bool:
@@ -63,16 +58,6 @@ class GatewaySettings(SettingsGroup):
             if not is_host_name(name):
                 raise ValueError(f"{name!r} is neither a host name nor an IP address")
         return names
-
-    @field_validator("scraped_from")
-    @classmethod
-    def _scraped_from_networks(cls, networks: list[str]) -> list[str]:
-        for network in networks:
-            try:
-                ip_network(network)
-            except ValueError:
-                raise ValueError(f"{network!r} is neither an IP address nor a network such as 10.0.0.0/24") from None
-        return networks
 
     @model_validator(mode="after")
     def _one_way_to_a_certificate(self) -> Self:

@@ -13,6 +13,7 @@ from qwenlab.settings.engine import EngineSettings
 from qwenlab.settings.fields import SettingsGroup
 from qwenlab.settings.gateway import GatewaySettings
 from qwenlab.settings.host import HostSettings, NetworkSettings
+from qwenlab.settings.monitoring import MonitoringSettings
 from qwenlab.settings.patches import PatchSettings
 from qwenlab.settings.planner import PlannerSettings
 from qwenlab.settings.service import ServiceSettings
@@ -29,6 +30,7 @@ GROUPS: tuple[type[SettingsGroup], ...] = (
     HostSettings,
     NetworkSettings,
     DriverSettings,
+    MonitoringSettings,
 )
 
 
@@ -43,6 +45,7 @@ class Settings(
     ServiceSettings,
     GatewaySettings,
     DriverSettings,
+    MonitoringSettings,
 ):
     """Every `qwen_*` setting of one host, validated. Field names are the keys without `qwen_`."""
 

@@ -80,9 +80,11 @@ def inventory(directory: Path, hosts: Mapping[str, Mapping[str, Any]], name: str
     return path
 
 
-def deploy(inventory_file: Path, *, dry: bool = False, cwd: Path = ROOT, timeout: float = 900) -> Run:
-    """`pyinfra INVENTORY deploy.py -y --json` to its end, or the same with `--dry` in place of `-y`."""
-    with started(inventory_file, dry=dry, cwd=cwd) as process:
+def deploy(
+    inventory_file: Path, *, dry: bool = False, cwd: Path = ROOT, timeout: float = 900, limit: str | None = None
+) -> Run:
+    """`pyinfra INVENTORY deploy.py -y --json` to its end; `--dry` in place of `-y`, and `--limit` where asked."""
+    with started(inventory_file, dry=dry, cwd=cwd, limit=limit) as process:
         output, errors = process.communicate(timeout=timeout)
     said: dict[str, Any] = json.loads(output) if output.strip() else {}
     operations: list[dict[str, Any]] = (said.get("results") or {}).get("operations", [])
@@ -96,11 +98,14 @@ def deploy(inventory_file: Path, *, dry: bool = False, cwd: Path = ROOT, timeout
 
 
 @contextmanager
-def started(inventory_file: Path, *, dry: bool = False, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
+def started(
+    inventory_file: Path, *, dry: bool = False, cwd: Path = ROOT, limit: str | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """The same, running; killed at the end of the block if it still does."""
     pyinfra = Path(sys.executable).with_name("pyinfra")
     how = "--dry" if dry else "-y"
     command = [str(pyinfra), str(inventory_file), str(ROOT / "deploy.py"), how, "--json"]
+    command += ["--limit", limit] if limit is not None else []
     environment = {**os.environ, "NO_COLOR": "1", "PYINFRA_PROGRESS": "off"}
     with subprocess.Popen(
         command, cwd=cwd, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE

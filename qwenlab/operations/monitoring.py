@@ -1,0 +1,259 @@
+"""Monitoring: what watched hosts offer, and the Prometheus that asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import PurePosixPath
+from weakref import WeakKeyDictionary
+
+from pyinfra import logger
+from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.api.state import State
+from pyinfra.context import host
+from pyinfra.facts.deb import DebPackages
+
+from qwenlab.facts.file_states import PathStates
+from qwenlab.facts.monitoring import GatewayCertificates, Prometheus, TargetJobs
+from qwenlab.facts.unit_state import UnitState
+from qwenlab.gateway.certificate import names
+from qwenlab.gateway.lab_ca import lab_ca
+from qwenlab.monitoring.files import (
+    CARDS_UNIT,
+    CARDS_UNIT_FILE,
+    CONFIG,
+    DATA,
+    FOLDER,
+    NODE_DROP_IN,
+    NODE_UNIT,
+    PROVISIONING,
+    TARGETS,
+    UNIT,
+    UNIT_FILE,
+    USER,
+    card_files,
+    config,
+    grafana_files,
+    key_file,
+    node_files,
+    target_files,
+    watcher_files,
+)
+from qwenlab.monitoring.targets import CERTIFICATES, KEYS, Target
+from qwenlab.operations import apt
+from qwenlab.operations.checkpoint import connector_arguments
+from qwenlab.operations.paths import put, stale
+from qwenlab.operations.planning import host_plan
+from qwenlab.render import API_KEY, RemoteFile
+from qwenlab.settings import Settings
+from qwenlab.settings.loading import PREFIX
+
+EXPORTER = "prometheus-node-exporter"
+LOG_LINES = 20
+
+_reported: WeakKeyDictionary[State, dict[str, Target]] = WeakKeyDictionary()
+
+
+@operation()
+def node(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """A node exporter for those in `qwen_scraped_from`, with the cards' figures. One of the host's own stays as it is.
+
+    Args:
+        settings: the host's settings.
+    """
+    wanted = node_files(settings)
+    ours = NODE_DROP_IN in host.get_fact(PathStates, paths=(NODE_DROP_IN,))
+    if not wanted:
+        if ours:
+            yield StringCommand(f"systemctl disable --quiet --now {NODE_UNIT}; rm -f", NODE_DROP_IN)
+        yield from _cards(settings)
+        return
+    installed = EXPORTER in host.get_fact(DebPackages)
+    if ours or not installed:
+        changed = yield from _put(wanted)
+        if not installed:
+            yield apt.update(timeout=settings.apt_lock_timeout_s)
+            yield apt.install([EXPORTER], timeout=settings.apt_lock_timeout_s)
+        state = host.get_fact(UnitState, unit=NODE_UNIT)
+        if changed or state != "enabled active":
+            yield StringCommand(
+                f"systemctl daemon-reload && systemctl enable --quiet {NODE_UNIT} && systemctl restart {NODE_UNIT}"
+            )
+    yield from _cards(settings)
+
+
+def _cards(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    wanted = card_files(settings)
+    if not wanted:
+        if CARDS_UNIT_FILE in host.get_fact(PathStates, paths=(CARDS_UNIT_FILE,)):
+            yield StringCommand(
+                f"systemctl disable --quiet --now {CARDS_UNIT} && rm -f", CARDS_UNIT_FILE, "&& systemctl daemon-reload"
+            )
+        return
+    changed = yield from put(wanted)
+    if changed or host.get_fact(UnitState, unit=CARDS_UNIT) != "enabled active":
+        yield StringCommand(
+            f"systemctl daemon-reload && systemctl enable --quiet {CARDS_UNIT} && systemctl restart {CARDS_UNIT}"
+        )
+
+
+@operation()
+def report(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Tell the run where this host's figures are; changes nothing.
+
+    Args:
+        settings: the host's settings.
+    """
+    if settings.serve and host.state.is_executing:
+        _reported.setdefault(host.state, {})[host.name] = _target(settings)
+    host.noop("told" if settings.serve else "it does not serve")
+    yield from ()
+
+
+def _target(settings: Settings) -> Target:
+    address = str(settings.peer_address or host.data.get("ssh_hostname") or host.name)
+    target = Target(
+        host=host.name,
+        address=address,
+        engines={engine.name: engine.port for engine in host_plan(settings).engines},
+        gateway=settings.endpoint_port if settings.gateway else None,
+        reachable=bool(settings.scraped_from) if settings.gateway else not settings.engine_on_loopback,
+        node=bool(settings.scraped_from),
+        keyed=settings.has_key,
+        key=_key() if settings.has_key else None,
+    )
+    certificates = host.get_fact(GatewayCertificates) if settings.gateway_tls else ""
+    if not certificates:
+        return target
+    known = names(certificates.encode())
+    name = address if address in known else next(iter(known), address)
+    trusted = certificates
+    if settings.gateway_lab_ca is not None:
+        trusted = (lab_ca(settings.gateway_lab_ca).folder / "ca.crt").read_text()
+    return replace(target, server_name=name.replace("*", "qwen", 1), authority=trusted)
+
+
+def _key() -> str | None:
+    """The key as it lies on the host; not by a fact, since pyinfra can be told to print those."""
+    done, output = host.run_shell_command(
+        StringCommand("cat", API_KEY), print_output=False, print_input=False, **connector_arguments()
+    )
+    return output.stdout.strip() if done else None
+
+
+@operation()
+def install(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Prometheus from the distribution; an instance of the host's own stays as it is.
+
+    Args:
+        settings: the host's settings.
+    """
+    if not settings.prometheus or "prometheus" in host.get_fact(DebPackages):
+        return
+    # the package starts an instance of its own, which nobody asked for
+    yield StringCommand("systemctl mask --quiet prometheus.service")
+    yield apt.update(timeout=settings.apt_lock_timeout_s)
+    yield apt.install(["prometheus"], timeout=settings.apt_lock_timeout_s)
+    yield StringCommand("systemctl unmask --quiet prometheus.service && systemctl disable --quiet prometheus.service")
+
+
+@operation()
+def watch(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Prometheus asks every serving host of the inventory. Hosts that this run left out keep what is known of them.
+
+    Args:
+        settings: the host's settings.
+    """
+    if not settings.prometheus:
+        yield from _unwatch()
+        return
+    yield from _folders()
+    reported = _reported.get(host.state, {})
+    kept = host.get_fact(TargetJobs)
+    serving = {Target(one.name, "", {}).file for one in host.state.inventory if one.data.get(f"{PREFIX}serve", True)}
+    for name in sorted(kept.keys() - serving):
+        places = (f"{TARGETS}/{name}.json", f"{KEYS}/{name}", f"{CERTIFICATES}/{name}.pem")
+        yield StringCommand("rm -f", *(QuoteString(place) for place in places))
+    jobs = {name: found for name, found in kept.items() if name in serving}
+    for target in reported.values():
+        jobs[target.file] = target.jobs(host.name)
+        if not jobs[target.file]:
+            host.log_styled(
+                f"{target.host} is not watched: its engines listen on loopback; name this host's address in its "
+                "qwen_scraped_from",
+                fg="yellow",
+                log_func=logger.warning,
+            )
+        yield from put({**target_files(target, host.name), **key_file(target)})
+    yield from _put(watcher_files(settings))
+    made = config(settings, jobs)
+    states = host.get_fact(PathStates, paths=(CONFIG,))
+    if stale({CONFIG: made}, states):
+        yield _checked(made)
+    yield from _grafana(settings)
+    yield from _started()
+
+
+def _folders() -> Generator[PyinfraCommand, None, None]:
+    there = host.get_fact(PathStates, paths=(FOLDER, TARGETS, CERTIFICATES, KEYS))
+    for folder in (FOLDER, TARGETS, CERTIFICATES):
+        if folder not in there:
+            yield StringCommand("install -d -m 755", folder)
+    if KEYS not in there or there[KEYS].mode != "700":
+        yield StringCommand("install -d -o", USER, "-g", USER, "-m 700", KEYS)
+
+
+def _put(files: dict[str, RemoteFile]) -> Generator[StringCommand, None, list[str]]:
+    folders = tuple(dict.fromkeys(str(PurePosixPath(path).parent) for path in files))
+    there = host.get_fact(PathStates, paths=folders)
+    for folder in folders:
+        if folder not in there:
+            yield StringCommand("install -d -m 755", folder)
+    return (yield from put(files))
+
+
+def _checked(made: RemoteFile) -> StringCommand:
+    """Put the configuration in place once Prometheus' own tool takes it."""
+    fresh = QuoteString(f"{CONFIG}.new")
+    return StringCommand(
+        *("cat >", fresh, "&& chmod", made.mode, fresh),
+        *("&& { promtool check config", fresh, ">&2 || { rm -f", fresh, "; exit 1; }; }"),
+        *("&& mv -f", fresh, CONFIG),
+        _stdin=made.content,
+    )
+
+
+def _grafana(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    if PROVISIONING not in host.get_fact(PathStates, paths=(PROVISIONING,)):
+        return
+    files = watcher_files(settings)
+    if (yield from _put({place: files[ours] for place, ours in grafana_files().items()})):
+        yield StringCommand("systemctl try-restart grafana-server.service")
+
+
+def _started() -> Generator[PyinfraCommand, None, None]:
+    state = host.get_fact(Prometheus)
+    tell = (
+        f"|| {{ systemctl status --no-pager --lines=0 {UNIT}; journalctl --no-pager -o cat -n {LOG_LINES} -u {UNIT}; "
+        "exit 1; } >&2"
+    )
+    if state.restart:
+        yield StringCommand(f"systemctl daemon-reload && systemctl restart {UNIT}", tell)
+    elif state.reload:
+        yield StringCommand(f"systemctl reload {UNIT}", tell)
+    if not state.enabled:
+        yield StringCommand("systemctl enable --quiet", UNIT)
+
+
+def _unwatch() -> Generator[PyinfraCommand, None, None]:
+    """What was made goes; the figures stay for who wants them."""
+    there = host.get_fact(PathStates, paths=(UNIT_FILE, FOLDER, *grafana_files()))
+    if UNIT_FILE in there:
+        yield StringCommand(f"systemctl disable --quiet --now {UNIT} && rm -f", UNIT_FILE, "&& systemctl daemon-reload")
+        logger.info(f"{host.print_prefix}the figures stay in {DATA}")
+    if FOLDER in there:
+        yield StringCommand("rm -rf", FOLDER)
+    for place in grafana_files():
+        if place in there:
+            yield StringCommand("rm -f", place)

@@ -1,0 +1,1 @@
+"""Monitoring: files, alerts, dashboard, card figures."""
