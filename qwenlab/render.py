@@ -59,7 +59,7 @@ WHOLE_PACKAGES = PACKAGES[2:]  # of the others, it is enough that they are packa
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """Content and rights of one file on a host. pyinfra prints arguments (`--json`), and content may be secret."""
+    """Content and rights of one file on a host. Content may be secret, so it is not part of what is printed."""
 
     content: str = field(repr=False)
     mode: str = "644"

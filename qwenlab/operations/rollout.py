@@ -29,7 +29,7 @@ class Step:
     Attributes:
         name: for the log.
         operation: what `pyinfra.api.operation` made.
-        arguments: by name; not shown, since pyinfra prints what an operation is called with (`--json`).
+        arguments: by name; may be secret, so they are not part of what is printed.
     """
 
     name: str
@@ -56,12 +56,11 @@ class Turns:
         return len(busy) < limit and self._before(state, host) <= self.ended | set(self.begun)
 
     def _before(self, state: State, host: Host) -> set[str]:
-        """Hosts that come before this one in the inventory; none when pyinfra may not have begun with them."""
+        """Hosts that come before this one in the inventory and are at the same operation now: with pyinfra's `--serial`
+        and `--no-wait`, and with more hosts than it has workers, others may come to it later."""
         everyone = list(state.inventory)
-        if state.pool is not None and state.pool.size < len(everyone):
-            return set()
         earlier = everyone[: everyone.index(host)]
-        return {one.name for one in earlier if one in state.active_hosts and host.executing_op_hash in state.ops[one]}
+        return {one.name for one in earlier if one.executing_op_hash == host.executing_op_hash}
 
 
 _turns: WeakKeyDictionary[State, Turns] = WeakKeyDictionary()
@@ -95,6 +94,7 @@ def in_turn(steps: tuple[Step, ...], limit: int | None) -> Generator[PyinfraComm
 
 def _begin(state: State, host: Host, limit: int | None) -> bool:
     turns = _turns.setdefault(state, Turns())
+    gevent.sleep(0)  # the others begin this operation, too
     while limit is not None:
         if failed := turns.failed(state):
             host.log_styled(

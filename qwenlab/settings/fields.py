@@ -53,6 +53,7 @@ def setting(default: Any, meaning: str, *, unit: str = "", secret: bool = False,
         constraints: pydantic's own (`ge`, `le`, `pattern`, ...).
     """
     extra: JsonDict = {"unit": unit, "secret": secret}
+    constraints["repr"] = not secret  # tracebacks, and pyinfra for an operation without a name, print arguments
     if isinstance(default, (list, dict)):
         return Field(default_factory=default.copy, description=meaning, json_schema_extra=extra, **constraints)
     return Field(default=default, description=meaning, json_schema_extra=extra, **constraints)

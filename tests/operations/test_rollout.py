@@ -51,7 +51,7 @@ def _note(state: State, host: Host, what: str, works: bool) -> bool:
     return works
 
 
-def run(names: str, limit: int | None, *steps: Step) -> State:
+def run(names: str, limit: int | None, *steps: Step, host_by_host: bool = False) -> State:
     """A run over these hosts to its end."""
     touched.clear()
     quiet = {"fake_delay": 0, "fake_delay_jitter": 0}
@@ -61,7 +61,7 @@ def run(names: str, limit: int | None, *steps: Step) -> State:
     state.set_stage(StateStage.Prepare)
     add_op(state, rollout.in_turn, steps=steps, limit=limit)
     state.set_stage(StateStage.Execute)
-    run_ops(state)
+    run_ops(state, serial=host_by_host)
     return state
 
 
@@ -96,6 +96,13 @@ def test_a_host_where_nothing_is_to_do_takes_no_turn_and_fails_for_nobody() -> N
 def test_all_at_once_a_failure_is_its_hosts_alone() -> None:
     run("a b c", None, Step("one", touch, {"what": "one", "broken": ("a",)}), Step("two", touch, {"what": "two"}))
     assert sorted(touched) == ["a one", "b one", "b two", "c one", "c two"]
+
+
+def test_pyinfras_own_serial_run_comes_to_its_end() -> None:
+    """It takes hosts in the order of a set: one whose turn it is must not wait for one that comes later."""
+    for _ in range(5):
+        run("a b c", 1, Step("one", touch, {"what": "one"}), host_by_host=True)
+        assert sorted(touched) == ["a one", "b one", "c one"]
 
 
 def test_a_run_whose_every_host_failed_says_so() -> None:

@@ -28,6 +28,12 @@ def test_no_setting_at_all_is_a_valid_host() -> None:
     assert load({}).engine == "cuda"
 
 
+def test_secrets_are_no_part_of_what_is_printed() -> None:
+    shown = repr(load({"qwen_api_key": "topsecretkey", "qwen_hub_token": "hf_topsecret"}))
+    assert "port=8000" in shown
+    assert "topsecret" not in shown
+
+
 def test_other_keys_are_not_ours() -> None:
     assert load({"ssh_user": "admin", "_sudo": True, "queue_port": 1, "site": "lab", "ssh_port": 22}) == load({})
 
