@@ -62,11 +62,11 @@ def _handler(engine: StandIn) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             if self.path != "/health":
-                engine.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+                engine.asked.append((self.path, self._headers()))
             self._answer({"engine": engine.name})
 
         def do_POST(self) -> None:
-            engine.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+            engine.asked.append((self.path, self._headers()))
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))) or b"{}")
             if body.get("die"):
                 self.close_connection = True
@@ -76,6 +76,9 @@ def _handler(engine: StandIn) -> type[BaseHTTPRequestHandler]:
                 self._hold()
             else:
                 self._answer({"engine": engine.name})
+
+        def _headers(self) -> dict[str, str]:
+            return {name.lower(): ", ".join(self.headers.get_all(name, [])) for name in self.headers}
 
         def _hold(self) -> None:
             engine.holding.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import ssl
@@ -207,9 +208,20 @@ def test_a_token_goes_on_when_it_comes(tmp_path: Path) -> None:
 
 def test_requests_go_to_the_engine_with_the_fewest(tmp_path: Path) -> None:
     with gateway(tmp_path, "a", "b") as running:
+        first, second = running.engines.values()
         held = [running.hold() for _ in range(6)]
-        wait_until(lambda: sum(len(one.asked) for one in running.engines.values()) == len(held))
-        assert [len(one.asked) for one in running.engines.values()] == [3, 3]
+        wait_until(lambda: [len(first.asked), len(second.asked)] == [3, 3])
+        first.go.set()
+        # what the first engine held is answered; the second goes on holding, so the next three are the first one's
+        wait_until(lambda: sum(is_answered(one) for one in held) == 3)
+        first.go.clear()
+        held += [running.hold() for _ in range(3)]
+        wait_until(lambda: [len(first.asked), len(second.asked)] == [6, 3])
+
+
+def is_answered(connection: http.client.HTTPConnection) -> bool:
+    """Whether an answer has begun to come."""
+    return bool(select.select([connection.sock], [], [], 0)[0])
 
 
 def test_an_engine_that_is_twice_as_fast_gets_twice_as_many(tmp_path: Path) -> None:
