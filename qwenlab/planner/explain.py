@@ -33,7 +33,8 @@ def explain(plan: HostPlan, inventory: HostInventory, console: Console) -> None:
     """Print the whole explanation."""
     host = inventory.hostname or "this host"
     console.print(Text.assemble((host, "bold"), ": ", headline(plan)), highlight=False)
-    console.print(_cards(inventory), highlight=False)
+    if inventory.gpus:
+        console.print(_cards(inventory), highlight=False)
     for refusal in plan.refusals:
         console.print(Text.assemble(("refused ", "bold red"), (f"[{refusal.code}] ", "bold"), refusal.text))
     for engine in plan.engines:

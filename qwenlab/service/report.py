@@ -54,8 +54,9 @@ class Report:
 
     def lines(self) -> list[str]:
         """For a person."""
-        release = self.status.get("release") or "no release"
-        rows = [f"{'serving' if self.ok else 'NOT SERVING AS ASKED'}: release {release}"]
+        release = self.status.get("release")
+        what = f"release {release}" if release else "nothing was deployed here yet, or its release is gone"
+        rows = [f"{'serving' if self.ok else 'NOT SERVING AS ASKED'}: {what}"]
         rows += [f"  engine {name} is asked for and not there: deploy" for name in self.missing]
         for engine in self.engines:
             rows.append(f"  engine {engine['name']}: {engine['state']}{_for(engine['up_s'])}; {engine['says']}")
