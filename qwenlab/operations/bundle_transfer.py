@@ -9,7 +9,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from importlib.resources import files as package_files
 from io import BytesIO
 from pathlib import Path
@@ -19,12 +18,12 @@ from pyinfra import logger
 from pyinfra.api.command import StringCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
-from pyinfra.connectors.util import clear_askpass_cache
 
 from qwenlab.bundle.manifest import MANIFEST, BundledFile, digest
 from qwenlab.bundle.source import Bundle
 from qwenlab.facts.bundle import LIST, PART, sizes
 from qwenlab.operations.checkpoint_progress import BOARD, LINE_EVERY_S, Rate, Report, line
+from qwenlab.operations.reconnect import reconnect
 from qwenlab.remote.check_bundle import DAMAGED
 
 CHUNK = 16 << 20  # bytes that are sent at once, and that are sent again at most after a lost connection
@@ -88,7 +87,7 @@ def carry(
     for attempt in range(ATTEMPTS):
         if attempt:
             sleep(PAUSE_S * attempt)
-            _reconnect(host)
+            reconnect(host, "to go on with the bundle")
         try:
             damaged = transfer.run()
         except Lost:
@@ -177,15 +176,6 @@ class _Transfer:
         elif now - self.spoken >= LINE_EVERY_S:
             self.host.log(line("bundle", report, rate))
             self.spoken = now
-
-
-def _reconnect(host: Host) -> None:
-    """A new connection; pyinfra keeps the old one, dead or not, until it is told to let go of it."""
-    clear_askpass_cache(host)
-    with suppress(Exception):  # each connector and paramiko have their own
-        host.disconnect()
-    host.connected = False
-    host.connect(reason="to go on with the bundle", show_errors=False)
 
 
 def _damaged(host: Host, directory: str, places: Sequence[str], arguments: Mapping[str, Any]) -> list[str]:

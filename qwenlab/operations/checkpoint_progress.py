@@ -21,6 +21,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Column
 from rich.text import Text
 
+from qwenlab.operations.reconnect import reconnect
+
 POLL_S = 1.0
 LINE_EVERY_S = 15.0
 CLEAR = "\033[K"  # the rest of the line
@@ -206,7 +208,7 @@ def follow(
                     )
                     return False
                 sleep(POLL_S)
-                host.connect(reason="to follow a fetch", show_errors=False)
+                reconnect(host, "to follow a fetch")
                 continue
             lost = 0
             report = parse_report(lines)

@@ -30,6 +30,8 @@ class Rack:
     answers: list[list[str] | None]
     said: list[str] = field(default_factory=list)
     connects: int = 0
+    connected: bool = True
+    connector_data: dict[str, Any] = field(default_factory=dict)
     name: str = "rack-1"
 
     def run_shell_command(self, command: Any, **_: Any) -> tuple[bool, Any]:
@@ -39,7 +41,12 @@ class Rack:
         return True, SimpleNamespace(stdout_lines=answer)
 
     def connect(self, **_: Any) -> None:
-        self.connects += 1
+        """As pyinfra's: nothing is done while it takes the connection for alive."""
+        self.connects += not self.connected
+        self.connected = True
+
+    def disconnect(self) -> None:
+        self.connected = False
 
     def log(self, message: str) -> None:
         self.said.append(message)
