@@ -63,7 +63,10 @@ def _handler(engine: StandIn) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             if self.path != "/health":
                 engine.asked.append((self.path, self._headers()))
-            self._answer({"engine": engine.name})
+            if self.path == "/metrics":
+                self._send("text/plain; version=0.0.4", f'vllm:num_requests_running{{engine="{engine.name}"}} 3\n')
+            else:
+                self._answer({"engine": engine.name})
 
         def do_POST(self) -> None:
             engine.asked.append((self.path, self._headers()))
@@ -116,12 +119,14 @@ def _handler(engine: StandIn) -> type[BaseHTTPRequestHandler]:
             self.wfile.flush()
 
         def _answer(self, body: dict[str, Any]) -> None:
-            text = json.dumps(body).encode()
+            self._send("application/json", json.dumps(body))
+
+        def _send(self, kind: str, text: str) -> None:
             self.send_response(200)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text)
+            self.wfile.write(text.encode())
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

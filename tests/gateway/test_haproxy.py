@@ -334,7 +334,8 @@ def test_old_tls_is_refused_and_http2_is_offered(
 
 def test_figures_pass_to_those_who_may_scrape(tmp_path: Path) -> None:
     with gateway(tmp_path, "a", "b", scraped_from=["127.0.0.0/8"]) as running:
-        assert running.ask("GET", "/metrics/b", Authorization="Bearer key") == (200, {"engine": "b"})
+        status, page = running.ask("GET", "/metrics/b", Authorization="Bearer key")
+        assert (status, page) == (200, 'vllm:num_requests_running{engine="b"} 3\n')
         ((path, headers),) = running.engines["b"].asked
         assert (path, headers["authorization"]) == ("/metrics", "Bearer key")
         own = running.ask("GET", "/metrics")[1]
