@@ -24,6 +24,7 @@ KEPT = Path("var/lib/qwenlab/generations")
 FOLDERS = ("etc/qwen/engines",)
 FILES = ("etc/qwen/plan.json", "etc/qwen/inventory.json", "etc/qwen/calibration.json", "etc/qwen/gateway/haproxy.cfg")
 UNITS = Path("etc/systemd/system")
+APART = frozenset({"qwen-prometheus.service", "qwen-card-metrics.service"})  # watch; what serves does not need them
 CURRENT = Path("@RELEASES@/current")
 
 
@@ -36,7 +37,7 @@ def members(root: Path) -> list[Path]:
     found = [root / name for name in FILES if (root / name).is_file()]
     for folder in FOLDERS:
         found += [path for path in (root / folder).rglob("*") if path.is_file()]
-    for unit in (root / UNITS).glob("qwen*"):
+    for unit in (one for one in (root / UNITS).glob("qwen*") if one.name not in APART):
         found += [unit] if unit.is_file() else [path for path in unit.rglob("*") if path.is_file()]
     return sorted(path.relative_to(root) for path in found)
 

@@ -62,6 +62,33 @@ def test_on_request_it_goes_back_one_further_and_forth_again(root: Path) -> None
         generation.save(root)
 
 
+def test_the_gateway_goes_back_and_forth_with_the_engines_and_its_key_stays(root: Path) -> None:
+    config, unit = root / "etc/qwen/gateway/haproxy.cfg", root / "etc/systemd/system/qwen-gateway.service"
+    config.parent.mkdir()
+    for path in (config, unit):
+        path.write_text("on")
+    key = config.with_name("tls.pem")
+    key.write_text("key")
+    generation.save(root)
+    config.unlink()
+    unit.unlink()
+    deploy(root, "B", one="second")
+    generation.put_back(root, generation.chosen(root, on_request=False))
+    assert [path.read_text() for path in (config, unit, key)] == ["on", "on", "key"]
+    assert not list((root / generation.KEPT).rglob("tls.pem"))
+
+
+@pytest.mark.parametrize("name", ["qwen-prometheus.service", "qwen-card-metrics.service"])
+def test_what_watches_is_no_part_of_what_serves(root: Path, name: str) -> None:
+    generation.save(root)
+    watching = root / "etc/systemd/system" / name
+    watching.write_text("on")
+    assert generation.save(root) is False
+    deploy(root, "B", one="second")
+    generation.put_back(root, generation.chosen(root, on_request=False))
+    assert watching.read_text() == "on"
+
+
 def test_a_kept_generation_is_not_kept_twice(root: Path) -> None:
     assert [generation.save(root) for _ in range(3)] == [True, False, False]
     assert generation.known(root, "before") is None
