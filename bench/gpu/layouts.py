@@ -49,7 +49,7 @@ def shape_over(card: Card, tp: int, split: tuple[int, ...] | None, *, drafter: b
         max_num_batched_tokens=4096,
         kv_bytes=PIN,
         grouping_patched=patched,
-        in_flight_capped=patched,
+        in_flight_capped=False,  # the switch of the patch is off
         embedding_shared=patched,
     )
 

@@ -64,6 +64,13 @@ registry._LazyRegisteredModel.inspect_model_cls = lambda model: _infos.get(id(mo
 
 sys.modules["vllm._C_stable_libtorch"] = types.ModuleType("vllm._C_stable_libtorch")
 
+import vllm._custom_ops as custom_ops  # noqa: E402
+
+# Asked of the compiled library when quantization while loading is imported; it answers so from 8.9 on.
+custom_ops.cutlass_scaled_mm_supports_fp8 = lambda capability: capability >= 89
+custom_ops.cutlass_scaled_mm_supports_block_fp8 = lambda capability: capability >= 90
+custom_ops.cutlass_group_gemm_supported = lambda capability: capability >= 90
+
 from vllm.platforms.cuda import NonNvmlCudaPlatform  # noqa: E402
 from vllm.platforms.interface import DeviceCapability  # noqa: E402
 

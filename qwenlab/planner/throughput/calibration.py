@@ -32,9 +32,10 @@ class Constants:
         attention_read: share of the bandwidth that reads of a long KV cache reach, by backend, for one query token
             (`decode`) and for a speculative block (`verify`).
         prefill_efficiency: share of the tensor rate that a prompt reaches, by kernel.
-        hopper: what was measured of compute capability 9.0's GEMMs (bench/gpu/rows.py): `read_8`, share of
-            `read_efficiency` with 8-bit weights; of block scales, up to `few_rows` a small tile serves and up to
-            `tile_rows` one wide tile at `tile_efficiency` of the tensor rate; `prefill_16`, a prompt on 16-bit weights.
+        hopper: what was measured of compute capability 9.0's GEMMs (bench/gpu/rows.py): `read_8` and `read_8_block`,
+            share of `read_efficiency` with 8-bit weights; of block scales, up to `few_rows` a small tile serves and up
+            to `tile_rows` one wide tile at `tile_efficiency` of the tensor rate; `prefill_16`, a prompt on 16-bit
+            weights.
     """
 
     read_efficiency: float
