@@ -22,6 +22,7 @@ def install(settings: Settings) -> None:
         return
     driver.repository(name="NVIDIA's repository", settings=settings)
     driver.pin(name="Stay on the branch", settings=settings)
+    driver.fetch(name="Download", settings=settings)
     driver.install(name="Module and libraries", settings=settings)
     driver.boot_files(name="At boot", settings=settings)
     driver.hold(name="Hold", settings=settings)

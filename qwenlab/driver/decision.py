@@ -194,7 +194,7 @@ def _secure_boot(state: DriverState, target: Target) -> list[str]:
     return []
 
 
-def after_install(state: DriverState, target: Target, candidate: str | None) -> tuple[str, ...]:
+def after_install(state: DriverState, target: Target) -> tuple[str, ...]:
     """What is wrong although apt succeeded: judged for the kernel that will boot, not for the running one."""
     found = []
     if state.module is None:
@@ -204,9 +204,9 @@ def after_install(state: DriverState, target: Target, candidate: str | None) -> 
             f"the module for kernel {state.boot_kernel} is {state.module}, the libraries are {state.user_space}: "
             "run dkms autoinstall, and update-initramfs -u -k all"
         )
-    if branch_of(state.user_space) != target.branch:
+    if not _is_wanted(state.user_space, target):
         wanted = f"driver {target.version or target.branch}"
-        found.append(f"{wanted} was to be installed, and the host has {state.user_space} (apt offered {candidate})")
+        found.append(f"{wanted} was to be installed, and the host has {state.user_space}: apt-cache policy tells why")
     return tuple(found)
 
 
@@ -224,8 +224,7 @@ def wrong_candidates(
     if missing:
         return [f"the repository has no {', '.join(missing)} for this host: is its mirror complete?"]
     offered = package_version(candidates[names[0]])
-    right = offered == target.version if target.version else branch_of(offered) == target.branch
-    if not right:
+    if not _is_wanted(offered, target):
         return [
             f"apt would install driver {offered} ({names[0]} {candidates[names[0]]}) instead of "
             f"{target.version or target.branch}: see apt-cache policy {names[0]} for the source or pin that wins"
@@ -238,6 +237,10 @@ def wrong_candidates(
                 f"version that the repository has both of (qwen_driver_version = '{lockstep}')"
             ]
     return []
+
+
+def _is_wanted(version: str | None, target: Target) -> bool:
+    return version == target.version if target.version else branch_of(version) == target.branch
 
 
 def _leave(*reasons: str) -> Decision:

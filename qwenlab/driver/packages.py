@@ -23,6 +23,7 @@ DRIVER_NAMES = re.compile(
 OTHER_PRODUCTS = re.compile(
     r"^(nvidia-container|libnvidia-container|nvidia-docker|nvidia-cuda|nvidia-cudnn|nvidia-nsight)"
 )
+PINNING = "nvidia-driver-pinning-"
 
 
 @dataclass(frozen=True)
@@ -76,22 +77,23 @@ def module_package(target: Target, row: Distribution) -> str:
 
 def pinning_package(target: Target) -> str:
     """What makes apt stay on the branch or version: a file with priority 1000, to be installed before the driver."""
-    return f"nvidia-driver-pinning-{target.version or target.branch}"
+    return f"{PINNING}{target.version or target.branch}"
 
 
-def headers(kernel: str, installed: frozenset[str]) -> tuple[str, ...]:
+def headers(kernel: str, installed: frozenset[str], held: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Headers for one kernel, and the metapackages that follow those of installed images.
 
-    A metapackage whose image is not there is left out: it could pull in another kernel.
+    A metapackage whose image is not there is left out: it could pull in another kernel. So is one whose image is held:
+    that kernel does not move, and neither must its headers.
     """
     metas = sorted(
         name.replace("linux-image-", "linux-headers-", 1)
-        for name in installed
+        for name in installed - held
         if re.fullmatch(
             r"linux-image-(amd64|arm64|cloud-amd64|generic|virtual|generic-hwe-[0-9.]+|virtual-hwe-[0-9.]+)", name
         )
     )
-    return (f"linux-headers-{kernel}", *metas)
+    return (f"linux-headers-{kernel}", *(name for name in metas if name not in held))
 
 
 def belongs(name: str) -> bool:

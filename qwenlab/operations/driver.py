@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from importlib.resources import files as package_files
 
 from pyinfra import logger
@@ -14,6 +14,7 @@ from pyinfra.context import host
 
 from qwenlab.driver import files, packages, words
 from qwenlab.driver.decision import Decision, Verdict, after_install, decide, wrong_candidates
+from qwenlab.driver.packages import Target
 from qwenlab.driver.state import DriverState
 from qwenlab.driver.tables import ARCHITECTURES, Distribution, distribution
 from qwenlab.engine.release import proxies
@@ -129,12 +130,38 @@ def pin(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if name in state.installed:
         host.noop(f"{name} is installed")
         return
-    if held := sorted(name for name in state.held if packages.belongs(name)):
-        yield StringCommand("apt-mark unhold", *(QuoteString(name) for name in held))
     # a module of the version before that does not build would stop this transaction too: apt configures it first
     if half := sorted(one for one, it in state.driver_packages.items() if it.status[1:2] in ("F", "U", "H")):
         yield StringCommand("dpkg --remove --force-depends --force-remove-reinstreq", *map(QuoteString, half))
-    yield apt.install([name], timeout=settings.apt_lock_timeout_s, more="--allow-downgrades")
+    held = [name for name in state.held if name.startswith(packages.PINNING)]
+    yield _released(held, apt.install([name], timeout=settings.apt_lock_timeout_s, more="--allow-downgrades"))
+
+
+@operation()
+def fetch(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Download all of the wanted driver before the first package is touched: a repository that goes away leaves all as
+    it was, the held driver included.
+
+    Args:
+        settings: the host's settings.
+    """
+    state, decision = look(settings)
+    target, timeout = decision.target, settings.apt_lock_timeout_s
+    if decision.verdict is not Verdict.INSTALL or target is None:
+        host.noop("nothing to download")
+        return
+    names = packages.driver_set(target, needed_row(state), state.boot_kernel)
+    yield apt.update(timeout=timeout)
+    if state.broken:
+        # left by a run that was cut off; what cannot be configured now is completed by the install
+        yield StringCommand("DEBIAN_FRONTEND=noninteractive dpkg --configure -a || true")
+    candidates = host.get_fact(AptCandidates, names=names)
+    fabric = tuple(name for name in names if "fabricmanager" in name)
+    if wrong := wrong_candidates(candidates, names, fabric, target):
+        yield refusal(wrong)
+        return
+    more = "--download-only --allow-change-held-packages"
+    yield apt.install(_wanted(state, target), timeout=timeout, more=f"{more} {_downgrade(state, target)}".strip())
 
 
 @operation()
@@ -145,33 +172,18 @@ def install(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         settings: the host's settings.
     """
     state, decision = look(settings)
-    target, timeout = decision.target, settings.apt_lock_timeout_s
+    target = decision.target
     if decision.verdict is not Verdict.INSTALL or target is None:
         host.noop(f"nothing to install: {'; '.join(decision.reasons)}")
         return
-    row = needed_row(state)
-    names = packages.driver_set(target, row, state.boot_kernel)
-    yield apt.update(timeout=timeout)
-    if state.broken:
-        # left by a run that was cut off; what cannot be configured now is completed by the install
-        yield StringCommand("DEBIAN_FRONTEND=noninteractive dpkg --configure -a || true")
-    candidates = host.get_fact(AptCandidates, names=names)
-    fabric = tuple(name for name in names if "fabricmanager" in name)
-    if wrong := wrong_candidates(candidates, names, fabric, target):
-        yield refusal(wrong)
-        return
-    if held := sorted(name for name in state.held if packages.belongs(name)):
-        yield StringCommand("apt-mark unhold", *(QuoteString(name) for name in held))
-    wanted = (*(() if target.signed else packages.headers(state.boot_kernel, state.installed)), *names)
-    older = target.branch < (branch_of(state.user_space) or 0)
-    more = "--allow-downgrades" if older else ""
-    # all is there before the first package is touched, so a repository that goes away leaves nothing half done
-    yield apt.install(wanted, timeout=timeout, more=f"--download-only {more}".strip())
-    yield apt.install(wanted, timeout=timeout, more=more)
+    wanted = _wanted(state, target)
+    held = [name for name in state.held if packages.belongs(name)]
+    more = _downgrade(state, target)
+    yield _released(held, apt.install(wanted, timeout=settings.apt_lock_timeout_s, more=more))
     if not target.signed:
         kernel = QuoteString(state.boot_kernel)
         yield StringCommand("modinfo -k", kernel, "nvidia >/dev/null 2>&1 || dkms autoinstall -k", kernel, "|| true")
-    if problems := after_install(host.get_fact(NvidiaDriver), target, candidates.get(names[0])):
+    if problems := after_install(host.get_fact(NvidiaDriver), target):
         yield refusal(problems)
 
 
@@ -278,3 +290,24 @@ def works(settings: Settings) -> Generator[PyinfraCommand, None, None]:
 def _running(unit: str) -> Generator[PyinfraCommand, None, None]:
     if host.get_fact(UnitState, unit=unit) != "enabled active":
         yield StringCommand("systemctl enable --quiet --now", unit)
+
+
+def _wanted(state: DriverState, target: Target) -> tuple[str, ...]:
+    """The driver's packages, and before them what its module is built with."""
+    names = packages.driver_set(target, needed_row(state), state.boot_kernel)
+    build = () if target.signed else packages.headers(state.boot_kernel, state.installed, state.held)
+    return (*build, *names)
+
+
+def _downgrade(state: DriverState, target: Target) -> str:
+    older = target.version is not None or target.branch < (branch_of(state.user_space) or 0)
+    return "--allow-downgrades" if older else ""
+
+
+def _released(held: Iterable[str], command: StringCommand) -> StringCommand:
+    """The command with these packages not held; held again when it fails, since what did not move must stay."""
+    names = [QuoteString(name) for name in sorted(held)]
+    if not names:
+        return command
+    again = StringCommand("|| { apt-mark hold", *names, ">/dev/null; exit 1; }")
+    return StringCommand("apt-mark unhold", *names, ">/dev/null &&", command, again)

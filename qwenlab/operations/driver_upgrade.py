@@ -1,4 +1,4 @@
-"""The driver of one host after the other: engine down, driver replaced, engine up and verified, then the next host."""
+"""The driver of one host after the other: downloaded, engine down, driver replaced, engine up and verified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from qwenlab.settings import Settings
 
 UNVERIFIED = "/etc/qwen/driver-upgrade"  # from the stop of the engines to their verification, over runs
 _begun: list[str] = []  # hosts of this run whose upgrade has not come to its good end
-STEPS = (driver.repository, driver.pin, driver.install, driver.boot_files, driver.hold, driver.activate, driver.works)
+PREPARED = (driver.repository, driver.pin, driver.fetch)  # while the engines serve
+REPLACED = (driver.install, driver.boot_files, driver.hold, driver.activate, driver.works)
 
 
 @operation()
@@ -46,10 +47,12 @@ def upgrade(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     serving = host.get_fact(UnitState, unit="qwen.service").split()[0] != "absent"
     yield FunctionCommand(_begin, [], {})
     yield StringCommand("mkdir -p /etc/qwen && touch", UNVERIFIED)
+    for step in PREPARED:
+        yield from step._inner(settings=settings)
     if serving and decision.verdict is not Verdict.LEAVE:
         # the engines hold the cards: the old module cannot go, and a half-replaced library breaks them anyway
         yield StringCommand("systemctl stop qwen.service 'qwen-engine@*.service'")
-    for step in STEPS:
+    for step in REPLACED:
         yield from step._inner(settings=settings)
     if serving:
         yield StringCommand("systemctl start qwen.service")

@@ -228,9 +228,16 @@ def test_apts_choice_is_checked_before_the_install() -> None:
 def test_the_module_is_judged_for_the_kernel_that_will_boot() -> None:
     target = Target(580, "open")
     unbuilt = installed(module=None, boot_kernel="6.12.50-amd64", dkms=("nvidia/580.126.09: added",))
-    (reason,) = after_install(unbuilt, target, "580.126.09-1")
+    (reason,) = after_install(unbuilt, target)
     assert "no nvidia module for kernel 6.12.50-amd64" in reason
     assert "nvidia/580.126.09: added" in reason
     assert "make.log" in reason
-    assert after_install(installed(), target, None) == ()
-    assert "dkms autoinstall" in after_install(installed(module="580.95.05"), target, None)[0]
+    assert after_install(installed(), target) == ()
+    assert "dkms autoinstall" in after_install(installed(module="580.95.05"), target)[0]
+
+
+def test_what_was_installed_is_what_was_asked_for() -> None:
+    assert after_install(installed(), Target(580, "open", "580.126.09")) == ()
+    for target in (Target(595, "open"), Target(580, "open", "580.95.05")):
+        (reason,) = after_install(installed(), target)
+        assert "the host has 580.126.09" in reason

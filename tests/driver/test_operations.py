@@ -31,6 +31,7 @@ OPERATIONS = (
     driver.check,
     driver.repository,
     driver.pin,
+    driver.fetch,
     driver.install,
     driver.boot_files,
     driver.hold,
@@ -57,24 +58,55 @@ def test_the_pin_comes_in_a_transaction_of_its_own() -> None:
     assert "nvidia-driver-cuda" not in command
 
 
-def test_the_install_downloads_all_of_it_before_it_changes_anything() -> None:
-    policy = []
-    for name in ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced", "nvidia-modprobe"):
-        policy += [f"{name}:", "  Installed: (none)", "  Candidate: 580.126.09-1"]
-    update, download, install, dkms, *end = run(driver.install, BASE, {"apt-cache policy": policy})
+NAMES = f"linux-headers-{KERNEL} nvidia-driver-cuda nvidia-kernel-open-dkms nvidia-persistenced nvidia-modprobe"
+
+
+def policy(version: str) -> dict[str, Any]:
+    """apt offers the driver's packages in this version."""
+    return {
+        "apt-cache policy": [line for name in NAMES.split()[1:] for line in (f"{name}:", f"  Candidate: {version}")]
+    }
+
+
+def test_all_of_the_driver_is_downloaded_before_anything_is_changed() -> None:
+    update, download = run(driver.fetch, BASE, policy("580.126.09-1"))
     assert "apt-get -qq -o DPkg::Lock::Timeout=600 update" in update[0]
-    names = f"linux-headers-{KERNEL} nvidia-driver-cuda nvidia-kernel-open-dkms nvidia-persistenced nvidia-modprobe"
-    assert f"--download-only {names}" in download[0]
-    assert f"--force-confold {names}" in install[0]
+    assert f"--download-only --allow-change-held-packages {NAMES}" in download[0]
+    install, dkms, *end = run(driver.install, BASE)
+    assert f"--force-confold {NAMES}" in install[0]
     assert f"dkms autoinstall -k {KERNEL}" in dkms[0]
     assert [kind for kind, _ in end] == ["refused"]  # the host of this test stays as it was, so the install failed
 
 
+def test_a_held_driver_is_released_for_its_own_install_alone_and_held_again_when_that_fails() -> None:
+    host = [*WORKING, *HELD, "package=nvidia-driver-pinning-580\t580-1\thi \t", "held=nvidia-driver-pinning-580"]
+    host += ["held=linux-image-amd64", "package=linux-image-amd64\t6.12.48-1\thi \tlinux-signed"]
+    ((pin, _),) = run(driver.pin, host, driver_branch=595)
+    assert pin.startswith("apt-mark unhold nvidia-driver-pinning-580 >/dev/null && sh -c")
+    assert pin.endswith("|| { apt-mark hold nvidia-driver-pinning-580 >/dev/null; exit 1; }")
+    assert not any("unhold" in line for line, _ in run(driver.fetch, host, policy("595.91.07-1"), driver_branch=595))
+    install, *_ = run(driver.install, host, driver_branch=595)
+    theirs = "libcuda1 libnvidia-ml1 nvidia-driver-cuda nvidia-driver-pinning-580 nvidia-kernel-open-dkms"
+    assert install[0].startswith(f"apt-mark unhold {theirs} >/dev/null && sh -c")
+    assert install[0].endswith(f"|| {{ apt-mark hold {theirs} >/dev/null; exit 1; }}")
+    assert "linux-headers-amd64" not in install[0]  # its kernel is held: it does not move
+
+
+@pytest.mark.parametrize(
+    ("wished", "allowed"),
+    [
+        ({"driver_branch": 595}, False),
+        ({"driver_branch": 580}, True),
+        ({"driver_version": "595.58.03"}, True),
+    ],
+)
+def test_only_a_wish_for_something_older_lets_apt_downgrade(wished: dict[str, Any], allowed: bool) -> None:
+    host = [line.replace("580.126.09", "590.48.01") for line in WORKING]
+    assert ("--allow-downgrades" in run(driver.install, host, **wished)[0][0]) is allowed
+
+
 def test_apt_offering_another_branch_ends_the_run_before_the_install() -> None:
-    policy = ["nvidia-driver-cuda:", "  Candidate: 610.57.04-1"]
-    for name in ("nvidia-kernel-open-dkms", "nvidia-persistenced", "nvidia-modprobe"):
-        policy += [f"{name}:", "  Candidate: 610.57.04-1"]
-    _, (kind, reason) = run(driver.install, BASE, {"apt-cache policy": policy})
+    _, (kind, reason) = run(driver.fetch, BASE, policy("610.57.04-1"))
     assert kind == "refused"
     assert "apt would install driver 610.57.04" in reason
 
