@@ -18,6 +18,17 @@ from tests.lab.deploying import ROOT, Run, inventory
 
 TOOLS = ("dkms", "gcc", "make")  # from Debian, in the cached layer: the lab's repository is NVIDIA's alone
 DIRECTORIES = {"trixie": "debian13", "bookworm": "debian12"}
+# holds the lock as another package manager does, then writes down until when
+HOLD_LOCK = """
+import fcntl, os, socket, sys, time
+file = open("/var/lib/dpkg/lock-frontend", "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+systemd.connect(os.environ["NOTIFY_SOCKET"])
+systemd.send(b"READY=1")
+time.sleep(float(sys.argv[1]))
+open("/root/released", "w").write(time.strftime("%Y-%m-%d %H:%M:%S"))
+"""
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,13 @@ class Rack:
     def say(self, command: str) -> str:
         """What a command prints on the host, whatever its exit code."""
         return str(self.host.ssh_run(f"{{ {command}; }} 2>&1", check=False, timeout=300).stdout)
+
+    def hold_lock(self, seconds: int) -> str:
+        """Another process holds dpkg's lock from now on, for so long; its process id."""
+        self.host.put(HOLD_LOCK.encode(), "/root/hold.py")
+        unit = "systemd-run --quiet --unit=holder --collect --service-type=notify"  # returns when the lock is held
+        self.host.ssh_run(f"{unit} python3 /root/hold.py {seconds}")
+        return str(self.host.ssh_run("systemctl show -p MainPID --value holder").stdout.strip())
 
 
 @contextmanager

@@ -28,7 +28,8 @@ def bare(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def stopped(bare: Rack) -> Run:
-    """The first run, which may not reboot."""
+    """The first run: it may not reboot, and another package manager is at work for its first minute."""
+    bare.hold_lock(60)
     return bare.run(**LIMIT)
 
 
@@ -43,6 +44,13 @@ def test_without_leave_to_reboot_a_run_installs_and_says_what_is_left_to_do(bare
     assert "comes alive at the next boot (nouveau holds the cards): reboot the host and run again" in stopped.text
     assert bare.say("modinfo -F version nvidia").strip() == "580.126.09"
     assert "nouveau" in bare.say("readlink /sys/bus/pci/devices/0000:01:00.0/driver")
+
+
+def test_b14_a_lock_held_for_a_minute_is_waited_for(bare: Rack, stopped: Run) -> None:
+    released = bare.say("cat /root/released")
+    first = bare.say("grep -m1 ' install nvidia-driver-pinning-580' /var/log/dpkg.log")
+    assert len(released) == len("2026-01-01 00:00:00")
+    assert first[: len(released)] >= released, stopped.text
 
 
 def test_a_bare_host_ends_up_with_a_driver_that_lists_its_card(bare: Rack, installed: Run) -> None:

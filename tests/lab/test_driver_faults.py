@@ -25,13 +25,6 @@ rm -rf /etc/qwen/driver-reboot /etc/modprobe.d/qwenlab-* /var/lib/dkms/nvidia /e
 apt-get clean
 ldconfig
 """
-HOLD_LOCK = """
-import fcntl, sys, time
-file = open("/var/lib/dpkg/lock-frontend", "w")
-fcntl.lockf(file, fcntl.LOCK_EX)
-print("held", flush=True)
-time.sleep(float(sys.argv[1]))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +66,8 @@ def test_without_nouveau_the_module_is_loaded_and_nothing_rebooted(bare: Rack) -
     assert bare.host.boot_id() == before
 
 
-def test_b14_a_lock_held_for_a_minute_is_waited_for(bare: Rack) -> None:
-    bare.host.put(HOLD_LOCK.encode(), "/root/hold.py")
-    bare.say("systemd-run --quiet --unit=holder --collect python3 /root/hold.py 60")
-    run = bare.run()
-    assert run.code == 0, run.text
-    assert "GPU 0" in bare.say("nvidia-smi -L")
-
-
 def test_b14_a_lock_held_longer_than_allowed_is_reported_with_its_holder(bare: Rack) -> None:
-    bare.host.put(HOLD_LOCK.encode(), "/root/hold.py")
-    bare.say("systemd-run --quiet --unit=holder --collect python3 /root/hold.py 300")
-    pid = bare.say("systemctl show -p MainPID --value holder").strip()
+    pid = bare.hold_lock(300)
     run = bare.run(qwen_apt_lock_timeout_s=1)
     bare.say("systemctl stop holder")
     assert run.code == 1
