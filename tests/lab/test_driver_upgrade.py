@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import lab
-from tests.lab.apt_repository import DriverStage, RepositoryServer, Variant
+from tests.lab.apt_repository import DriverStage, Fault, RepositoryServer, Variant
 from tests.lab.deploying import ROOT, inventory
 from tests.lab.drivers import TOOLS
 from tests.sim import inventory as cards
@@ -83,6 +83,19 @@ def test_without_a_branch_nothing_is_touched(fleet: Fleet) -> None:
     assert fleet.versions() == ["580.126.09"] * 2
 
 
+def test_a_repository_that_goes_away_finds_the_engines_serving_and_the_driver_held(fleet: Fleet) -> None:
+    asked = "systemctl show -p ActiveEnterTimestampMonotonic -p ActiveState qwen.service; apt-mark showhold | grep -v pinning"
+    before = [host.ssh_run(asked).stdout for host in fleet.hosts]
+    assert all("ActiveState=active" in one and "nvidia-driver-cuda" in one for one in before)
+    fleet.repository.set_faults(Fault(paths="*nvidia-kernel-open-dkms_595*", reset_at=200))
+    code, words = fleet.run("plays/upgrade_driver.py", qwen_driver_branch=595)
+    fleet.repository.set_faults()
+    assert code == 1
+    assert "not begun: the upgrade of" in words
+    assert [host.ssh_run(asked).stdout for host in fleet.hosts] == before
+    assert fleet.versions() == ["580.126.09"] * 2
+
+
 def test_a_host_that_fails_verification_keeps_the_next_one_as_it_was(fleet: Fleet) -> None:
     fleet.hosts[0].ssh_run("touch /root/bad")
     fleet.hosts[1].ssh_run("touch /root/bad")
@@ -104,3 +117,12 @@ def test_the_other_host_follows_once_the_first_is_mended(fleet: Fleet) -> None:
     assert sorted(counts) == [1, 2]  # the one that had failed was asked again
     assert fleet.run("plays/upgrade_driver.py", qwen_driver_branch=595)[0] == 0
     assert counts == [int(host.ssh_run("wc -l < /root/verified").stdout) for host in fleet.hosts]
+
+
+def test_the_way_back_is_the_same_play(fleet: Fleet) -> None:
+    code, words = fleet.run("plays/upgrade_driver.py", qwen_driver_branch=580)
+    assert code == 0, words
+    assert fleet.versions() == ["580.126.09"] * 2
+    for host in fleet.hosts:
+        assert host.ssh_run("nvidia-smi -L && systemctl is-active qwen.service").stdout.endswith("active\n")
+        assert "nvidia-driver-pinning-580" in host.ssh_run("apt-mark showhold").stdout
