@@ -11,7 +11,8 @@ from qwenlab.driver.words import APT_ADVICE
 
 APT = "LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout={timeout} {arguments}"
 KEEP_CONFIGURATION = "-o Dpkg::Options::=--force-confold"
-# The lock on package lists is not covered by DPkg::Lock::Timeout, so an update asks again until the time is up.
+# The lock on package lists is not covered by DPkg::Lock::Timeout, so an update asks again until the time is up. And apt
+# that has waited for dpkg's lock in vain does not say who holds it; apt that does not wait does.
 SCRIPT = """\
 deadline=$(($(date +%s) + {timeout})); \
 while :; do \
@@ -19,6 +20,7 @@ out=$({command} 2>&1); code=$?; \
 case $out in *"Could not get lock"*) \
 [ $code -ne 0 ] && [ "$(date +%s)" -lt $deadline ] && {{ sleep 2; continue; }} ;; \
 esac; break; done; \
+case $out in *"Unable to acquire the dpkg frontend lock"*) out=$({at_once} 2>&1); code=$? ;; esac; \
 [ $code -eq 0 ] || {{ echo "$out"; case $out in {advice} esac; }} >&2; exit $code"""
 
 
@@ -29,9 +31,10 @@ def apt_get(arguments: str, names: Iterable[str] = (), *, timeout: int) -> Strin
         timeout: how long to wait for another package manager, in seconds.
     """
     words = " ".join((arguments, *(shlex.quote(name) for name in names)))
-    command = APT.format(timeout=timeout, arguments=words)
+    command, at_once = (APT.format(timeout=seconds, arguments=words) for seconds in (timeout, 0))
     advice = " ".join(f"*{shlex.quote(said)}*) echo {shlex.quote(text)} ;;" for said, text in APT_ADVICE.items())
-    return StringCommand("sh -c", QuoteString(SCRIPT.format(timeout=timeout, command=command, advice=advice)))
+    script = SCRIPT.format(timeout=timeout, command=command, at_once=at_once, advice=advice)
+    return StringCommand("sh -c", QuoteString(script))
 
 
 def install(names: Iterable[str], *, timeout: int, more: str = "") -> StringCommand:

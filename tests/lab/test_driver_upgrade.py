@@ -84,7 +84,7 @@ def test_without_a_branch_nothing_is_touched(fleet: Fleet) -> None:
 
 
 def test_a_repository_that_goes_away_finds_the_engines_serving_and_the_driver_held(fleet: Fleet) -> None:
-    asked = "systemctl show -p ActiveEnterTimestampMonotonic -p ActiveState qwen.service; apt-mark showhold | grep -v pinning"
+    asked = "systemctl show -p ActiveEnterTimestampMonotonic,ActiveState qwen.service; apt-mark showhold | grep -v pin"
     before = [host.ssh_run(asked).stdout for host in fleet.hosts]
     assert all("ActiveState=active" in one and "nvidia-driver-cuda" in one for one in before)
     fleet.repository.set_faults(Fault(paths="*nvidia-kernel-open-dkms_595*", reset_at=200))
