@@ -27,8 +27,8 @@ APT_ADVICE = {
     "is not signed": "the repository carries no signature: the mirror is incomplete or not NVIDIA's.",
     "Could not get lock": "another package manager works on this host (named above): wait for it, or raise "
     "qwen_apt_lock_timeout_s. Do not delete the lock.",
-    "Could not connect": "the repository does not answer: check qwen_driver_repository and the proxies, run again; "
-    "what was begun is completed.",
+    "Could not connect": "a repository (named above) does not answer: check its address (NVIDIA's is "
+    "qwen_driver_repository) and the proxies, run again; what was begun is completed.",
     "Connection failed": "the repository broke off: run again; what was begun is completed.",
     "held broken packages": "packages that cannot be installed together: see the lines above, and apt-mark showhold.",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping
 
-from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
+from pyinfra.api.command import PyinfraCommand, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 from pyinfra.facts.deb import DebPackages
@@ -76,14 +76,8 @@ def packages(
         files = [path for name, path in debs.items() if name not in there]
         yield apt.install(files, timeout=lock_timeout_s, more="--no-download")
         return
-    command = StringCommand(
-        "LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -qq -o", f"DPkg::Lock::Timeout={lock_timeout_s}"
-    )
-    yield StringCommand(command, "update")
-    yield StringCommand(
-        *(command, "install --yes --no-install-recommends -o Dpkg::Options::=--force-confold"),
-        *(QuoteString(name) for name in missing),
-    )
+    yield apt.update(timeout=lock_timeout_s)
+    yield apt.install(missing, timeout=lock_timeout_s)
 
 
 @operation()

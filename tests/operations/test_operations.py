@@ -82,8 +82,8 @@ def test_packages_that_are_missing_are_installed_and_the_index_is_renewed_only_t
     there = {"dpkg -l": ["ii  gcc  4:12 amd64 x"]}
     assert commands(host.packages, there, names=("gcc",), lock_timeout_s=5) == []
     update, install = (line for line, _ in commands(host.packages, there, names=("gcc", "libnuma1"), lock_timeout_s=5))
-    assert update.endswith("DPkg::Lock::Timeout=5 update")
-    assert install.endswith("libnuma1")
+    assert "DPkg::Lock::Timeout=5 update" in update
+    assert "--force-confold libnuma1" in install
     assert " gcc" not in install
 
 
