@@ -78,7 +78,10 @@ def _working(state: DriverState) -> Decision:
     loaded = branch_of(state.loaded)
     if loaded is not None and loaded < DEFAULT_BRANCH:
         return _refuse(words.too_old(state.loaded or ""))
-    return _leave(f"driver {state.loaded or '(unknown)'} lists {state.listed} of {len(state.cards)} cards")
+    lists = f"driver {state.loaded or '(unknown)'} lists {state.listed} of {len(state.cards)} cards"
+    if state.module is None and state.boot_kernel != state.running:
+        return _leave(lists, words.next_kernel_without_module(state))
+    return _leave(lists)
 
 
 def _other_driver_asked(state: DriverState, wishes: DriverWishes) -> bool:

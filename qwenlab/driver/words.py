@@ -145,6 +145,14 @@ def no_module(state: DriverState) -> str:
     )
 
 
+def next_kernel_without_module(state: DriverState) -> str:
+    """All is well until the next boot."""
+    return (
+        f"kernel {state.boot_kernel}, which boots next, has no nvidia module: install its headers and run "
+        f"`dkms autoinstall -k {state.boot_kernel}`, or run qwenlab again after the reboot"
+    )
+
+
 def runs_without_cards(state: DriverState) -> str:
     """The right driver runs and a card is missing: hardware or firmware, not packages."""
     text = "\n".join(state.log)

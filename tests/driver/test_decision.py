@@ -236,6 +236,16 @@ def test_the_module_is_judged_for_the_kernel_that_will_boot() -> None:
     assert "dkms autoinstall" in after_install(installed(module="580.95.05"), target)[0]
 
 
+def test_a_kernel_that_boots_next_without_a_module_is_told_while_the_driver_still_works() -> None:
+    updated = working(module=None, boot_kernel="6.12.50-amd64")
+    decision = decide(updated, wishes())
+    assert decision.verdict is Verdict.LEAVE
+    assert "kernel 6.12.50-amd64, which boots next, has no nvidia module" in decision.reasons[1]
+    rebooted = bare(packages=debian_packages("580.126.09"), running="6.12.50-amd64", boot_kernel="6.12.50-amd64")
+    assert decide(rebooted, wishes()).verdict is Verdict.INSTALL
+    assert len(decide(working(module=None), wishes()).reasons) == 1  # a driver that came by other means
+
+
 def test_what_was_installed_is_what_was_asked_for() -> None:
     assert after_install(installed(), Target(580, "open", "580.126.09")) == ()
     for target in (Target(595, "open"), Target(580, "open", "580.95.05")):
