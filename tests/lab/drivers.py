@@ -74,6 +74,13 @@ class Rack:
         """What a command prints on the host, whatever its exit code."""
         return str(self.host.ssh_run(f"{{ {command}; }} 2>&1", check=False, timeout=300).stdout)
 
+    def written(self, play: str = "plays/driver.py", **more: Any) -> tuple[Run, list[str]]:
+        """A run, and the files of the system that it wrote."""
+        self.host.ssh_run("touch /root/before")
+        run = self.run(play, **more)
+        places = "/etc /boot /usr /lib/modules /var/lib/dpkg /var/lib/apt /var/cache/apt /var/lib/dkms"
+        return run, self.say(f"find {places} -type f -newer /root/before").split()
+
     def hold_lock(self, seconds: int) -> str:
         """Another process holds dpkg's lock from now on, for so long; its process id."""
         self.host.put(HOLD_LOCK.encode(), "/root/hold.py")
