@@ -74,6 +74,13 @@ class Rack:
         """What a command prints on the host, whatever its exit code."""
         return str(self.host.ssh_run(f"{{ {command}; }} 2>&1", check=False, timeout=300).stdout)
 
+    def settled(self, **more: Any) -> Run:
+        """A run that succeeds and finds nothing to do (the results of one that fails list no changes either)."""
+        run = self.run(**more)
+        assert run.code == 0, run.text
+        assert run.changed == (), run.text
+        return run
+
     def written(self, play: str = "plays/driver.py", **more: Any) -> tuple[Run, list[str]]:
         """A run, and the files of the system that it wrote."""
         self.host.ssh_run("touch /root/before")

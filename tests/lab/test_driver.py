@@ -65,9 +65,7 @@ def test_a_bare_host_ends_up_with_a_driver_that_lists_its_card(bare: Rack, insta
 
 def test_the_second_run_changes_nothing(bare: Rack, installed: Run) -> None:
     before = bare.host.boot_id()
-    again = bare.run(qwen_allow_reboot=True, **LIMIT)
-    assert again.code == 0, again.text
-    assert again.changed == ()
+    bare.settled(qwen_allow_reboot=True, **LIMIT)
     assert bare.host.boot_id() == before
 
 
@@ -98,7 +96,7 @@ def test_b02_a_hold_that_misses_a_package_is_completed(bare: Rack, installed: Ru
     bare.say("apt-mark unhold libnvidia-ml1")
     assert bare.run(**LIMIT).changed == ("Driver | Hold",)
     assert "libnvidia-ml1" in bare.say("apt-mark showhold")
-    assert bare.run(**LIMIT).changed == ()
+    bare.settled(**LIMIT)
 
 
 def test_another_branch_is_installed_when_it_is_asked_for(bare: Rack, installed: Run) -> None:
@@ -106,5 +104,5 @@ def test_another_branch_is_installed_when_it_is_asked_for(bare: Rack, installed:
     assert upgraded.code == 0, upgraded.text
     assert bare.say("nvidia-smi --query-gpu=driver_version --format=csv,noheader").strip() == "595.91.07"
     assert "nvidia-driver-pinning-595" in bare.say("apt-mark showhold")
-    assert bare.run(qwen_driver_branch=595, **LIMIT).changed == ()
-    assert bare.run(**LIMIT).changed == ()  # nobody asks for a branch: what works stays
+    bare.settled(qwen_driver_branch=595, **LIMIT)
+    bare.settled(**LIMIT)  # nobody asks for a branch: what works stays
