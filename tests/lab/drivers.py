@@ -85,7 +85,7 @@ class Rack:
         """A run, and the files of the system that it wrote."""
         self.host.ssh_run("touch /root/before")
         run = self.run(play, **more)
-        places = "/etc /boot /usr /lib/modules /var/lib/dpkg /var/lib/apt /var/cache/apt /var/lib/dkms"
+        places = "/etc /boot /usr /lib/modules /var/lib/dpkg /var/lib/apt /var/cache/apt/archives /var/lib/dkms"
         return run, self.say(f"find {places} -type f -newer /root/before").split()
 
     def hold_lock(self, seconds: int) -> str:
