@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from qwenlab.facts.recording import Recording, load
 from qwenlab.host_inventory import HostInventory
 
 STDIN = "-"
+BELOW_ZERO = ("numa_node",)  # -1 is the kernel's word for none
 KINDS = "an inventory or the whole output of `probe --json`, a recorded YAML file, a recorded directory; - is stdin"
 
 
@@ -109,6 +111,19 @@ def _twice(inventory: HostInventory) -> str | None:
     return None
 
 
+def _impossible(value: object, place: str = "") -> str | None:
+    """Where a number is that nothing on a host can have: below zero, or not finite."""
+    if isinstance(value, dict):
+        parts = [(f"{place}.{key}".lstrip("."), one) for key, one in value.items() if key not in BELOW_ZERO]
+    elif isinstance(value, list):
+        parts = [(f"{place}.{number}", one) for number, one in enumerate(value)]
+    elif isinstance(value, (int, float)) and not 0 <= value < inf:
+        return f"{place} is {value}"
+    else:
+        return None
+    return next((found for at, one in parts if (found := _impossible(one, at)) is not None), None)
+
+
 def _inventory(document: dict[str, Any]) -> HostInventory:
     if "gpus" not in document:
         raise ParseError("the inventory names no list of cards (gpus)")
@@ -119,6 +134,6 @@ def _inventory(document: dict[str, Any]) -> HostInventory:
         where = ".".join(str(part) for part in first["loc"])
         more = f", and {error.error_count() - 1} more" if error.error_count() > 1 else ""
         raise ParseError(f"{where} - {first['msg']}{more}") from None
-    if (twice := _twice(found)) is not None:
-        raise ParseError(twice)
+    if (wrong := _impossible(document) or _twice(found)) is not None:
+        raise ParseError(wrong)
     return found

@@ -65,6 +65,10 @@ def test_standard_input_takes_every_file(
             "two cards have uuid GPU-1",
         ),
         ('{"hostname": "\\ud800", "gpus": []}', "half a character"),
+        ('{"hostname": "a", "gpus": [{"index": 0, "memory_total_mib": -5}]}', "gpus.0.memory_total_mib is -5"),
+        ('{"hostname": "a", "gpus": [{"index": 0, "pcie": {"width_max": -1}}]}', "gpus.0.pcie.width_max is -1"),
+        ('{"hostname": "a", "gpus": [], "ram_total_gib": 1e999}', "ram_total_gib is inf"),
+        ('{"hostname": "a", "gpus": [], "ram_total_gib": NaN}', "ram_total_gib is nan"),
         pytest.param("[" * 100_000 + "]" * 100_000, "nested too deep", id="deep list"),
         pytest.param('{"gpus":' * 100_000, "nested too deep", id="deep object"),
         pytest.param("a: " + "[" * 3000 + "]" * 3000, "nested too deep", id="deep YAML"),
@@ -109,3 +113,8 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "x").write_bytes(b"\xff\xfe\x00\x80")
     assert main(["plan", "--from", str(tmp_path / "x")]) == 66
     assert "not UTF-8 text" in capsys.readouterr().err
+
+
+def test_a_card_on_no_numa_node_is_nothing_impossible(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"hostname": "a", "gpus": [{"index": 0, "numa_node": -1}]}')
+    assert read_inventory(str(tmp_path / "x.json")).gpus[0].numa_node == -1
