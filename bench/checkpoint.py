@@ -43,6 +43,14 @@ def checkpoint(directory: Path, gib: float, files: int) -> Path:
     return directory
 
 
+def run(command: list[str], environment: dict[str, str]) -> str:
+    """What a command prints; the bench ends with its words when it fails."""
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} failed ({done.returncode}): {done.stderr}")
+    return done.stdout
+
+
 def ours(endpoint: str, commit: str, root: Path) -> tuple[float, float]:
     """Seconds of a fetch, and bytes that it read by read(2) per byte that it wrote."""
     job = root / "job.json"
@@ -65,11 +73,9 @@ def ours(endpoint: str, commit: str, root: Path) -> tuple[float, float]:
         "print('IO', open('/proc/self/io').read().replace(chr(10), ' ')); sys.exit(code)"
     )
     begin = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(job)], cwd=ROOT, check=True, text=True, capture_output=True
-    )
+    said = run([sys.executable, "-c", program, str(job)], dict(os.environ))
     seconds = time.perf_counter() - begin
-    words = done.stdout[done.stdout.index("IO ") :].split()
+    words = said[said.index("IO ") :].split()
     counted = {words[at].rstrip(":"): int(words[at + 1]) for at in range(1, len(words) - 1, 2)}
     # sockets are read by recv(2), which is not counted; what is, is files
     return seconds, counted["rchar"] / counted["wchar"]
@@ -85,7 +91,7 @@ def hf_download(endpoint: str, commit: str, root: Path) -> float:
         "HF_HOME": str(root / "home"),
     }
     begin = time.perf_counter()
-    subprocess.run([*command, "--local-dir", str(root / "hf")], env=environment, check=True, stdout=subprocess.DEVNULL)
+    run([*command, "--local-dir", str(root / "hf")], environment)
     return time.perf_counter() - begin
 
 

@@ -17,7 +17,7 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -129,7 +129,7 @@ class Board:
         self._progress = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
             BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=8)),
-            DownloadColumn(table_column=Column(no_wrap=True, justify="right")),
+            TextColumn("{task.fields[size]}", table_column=Column(no_wrap=True, justify="right")),
             TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True, justify="right")),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=console,
@@ -156,12 +156,13 @@ class Board:
             self._live.start()
             self._stderr, sys.stderr = sys.stderr, Above(self._console, sys.stderr)
         self._open += 1
-        return self._progress.add_task(label, total=None, rate="")
+        return self._progress.add_task(label, total=None, size="", rate="starting")
 
     def update(self, task: TaskID, report: Report, rate: float) -> None:
         """Redraw with one host's news."""
         text = f"{amount(rate)}/s" if rate else report.phase
-        self._progress.update(task, total=report.total or None, completed=report.done, rate=text)
+        size = f"{amount(report.done)} of {amount(report.total)}" if report.total else ""
+        self._progress.update(task, total=report.total or None, completed=report.done, size=size, rate=text)
         if self._live is not None:
             self._live.refresh()
 

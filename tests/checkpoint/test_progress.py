@@ -113,7 +113,7 @@ def test_each_host_has_a_bar_with_bytes_rate_and_remaining_time(monkeypatch: pyt
     for name in ("rack-1", "rack-2"):
         board.update(board.add(f"{name} a/b"), Report(True, "running", "fetching", "", 5 * 10**9, 20 * 10**9), 1e8)
     last = screen.getvalue().rpartition("rack-1 a/b")[2]
-    assert "5.0/20.0 GB" in last
+    assert "5.0 GB of 20.0 GB" in last
     assert "100.0 MB/s" in last
     assert "rack-2 a/b" in last
 
