@@ -12,7 +12,7 @@ from qwenlab.bundle.source import KERNEL_STAMP, Bundle
 from qwenlab.operations import bundle as operations
 from qwenlab.operations.host import refuse
 from tasks.engine import build_steps
-from tasks.host import packages_of
+from tasks.host import packages_by_hand, packages_of
 from tasks.settings import Desired
 
 
@@ -47,7 +47,12 @@ def check(desired: Desired) -> None:
     if bundle is not None:
         steps, packages = build_steps(settings, bundle), packages_of(settings)
         operations.check(
-            name="Can it serve this host?", settings=settings, bundle=bundle, steps=steps, packages=packages
+            name="Can it serve this host?",
+            settings=settings,
+            bundle=bundle,
+            steps=steps,
+            packages=packages,
+            by_hand=packages_by_hand(settings),
         )
 
 

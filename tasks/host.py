@@ -11,6 +11,7 @@ from qwenlab.facts.host_base import UserId
 from qwenlab.operations import host as base
 from qwenlab.operations import paths
 from qwenlab.operations.gateway import PACKAGE as HAPROXY
+from qwenlab.operations.monitoring import EXPORTER
 from qwenlab.operations.paths import Directory
 from qwenlab.render import (
     APT_CONF,
@@ -40,6 +41,11 @@ PACKAGES = {
 def packages_of(settings: Settings) -> tuple[str, ...]:
     """Every distribution package of a deploy, the gateway's too."""
     return (*PACKAGES[settings.engine], *((HAPROXY,) if settings.gateway else ()))
+
+
+def packages_by_hand(settings: Settings) -> tuple[str, ...]:
+    """Packages of the monitoring, which come from the distribution alone."""
+    return (*((EXPORTER,) if settings.scraped_from else ()), *(("prometheus",) if settings.prometheus else ()))
 
 
 def become_root() -> None:

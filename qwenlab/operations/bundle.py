@@ -142,7 +142,11 @@ def without_debs(names: list[str]) -> str:
 
 @operation()
 def check(
-    settings: Settings, bundle: Bundle, steps: tuple[BuildStep, ...], packages: tuple[str, ...]
+    settings: Settings,
+    bundle: Bundle,
+    steps: tuple[BuildStep, ...],
+    packages: tuple[str, ...],
+    by_hand: tuple[str, ...] = (),
 ) -> Generator[PyinfraCommand, None, None]:
     """Refuse a host that the bundle cannot serve; changes nothing.
 
@@ -151,6 +155,7 @@ def check(
         bundle: what it is deployed from.
         steps: as given to `engine.release`.
         packages: Debian packages that the host shall have.
+        by_hand: those that a bundle does not bring.
     """
     state = engine_state(settings)
     python = choose_python(settings, state.pythons)
@@ -161,6 +166,11 @@ def check(
         return
     need = need_of(settings, bundle, steps, packages)
     reasons = [*need.absent]
+    if unknown := [name for name in by_hand if name not in host.get_fact(DebPackages)]:
+        reasons.append(
+            f"the settings ask for {' and '.join(unknown)}, which no bundle brings: install that on the host first, or "
+            "take qwen_scraped_from and qwen_prometheus out"
+        )
     if bundle.local is not None:
         gib = sum(file.size for file in need.missing) / GIB
         base = host.get_fact(HostBasics, paths=tuple(needs(settings)))

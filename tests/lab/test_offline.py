@@ -210,7 +210,7 @@ def test_a_bundle_that_lies_on_the_host_is_checked_there_and_used_in_place(islan
     host.put(archive, "/srv/bundle.tar")
     host.ssh_run(f"mkdir -p {place} && tar -C {place} --no-same-owner -xf /srv/bundle.tar && rm /srv/bundle.tar")
     host.ssh_run("systemctl stop qwen 'qwen-engine@*'; rm -rf /opt/qwen/current /opt/qwen/releases /usr/local/bin/uv")
-    host.ssh_run(f"printf x | dd of=$(ls {place}/wheels/torch-*) bs=1 seek=1000000 conv=notrunc 2>/dev/null")
+    host.ssh_run(f"printf xxxxxxxx | dd of=$(ls {place}/wheels/torch-*) bs=1 seek=1000000 conv=notrunc 2>/dev/null")
     run = island.deploy(qwen_offline=f"host:{place}")
     assert run.code == 1
     assert "wheels/torch-" in run.text

@@ -85,6 +85,14 @@ def test_an_unfit_host_is_refused(bundle: Bundle, change: dict[Any, Answer], wor
     assert words in reasons
 
 
+def test_packages_that_no_bundle_brings_must_be_there(bundle: Bundle) -> None:
+    given = {"settings": offline(), "bundle": bundle, "steps": pinned_steps(offline()), "packages": PACKAGES}
+    ((kind, reasons),) = commands(operations.check, BARE, **given, by_hand=("prometheus-node-exporter",))
+    assert kind == "refused"
+    assert "prometheus-node-exporter, which no bundle brings" in reasons
+    assert commands(operations.check, BARE, **given, by_hand=("ca-certificates",)) == []
+
+
 def test_another_checkpoint_than_the_bundles_is_refused_unless_it_comes_from_elsewhere(bundle: Bundle) -> None:
     other = offline(cpu_revision="f" * 40)
     ((kind, reasons),) = run(operations.check, bundle, BARE, other)
