@@ -32,6 +32,7 @@ _MIG_ROW = re.compile(
 )
 _ROWS = 3  # a card's rows, two before MIG was known
 _BORDER = re.compile(r"^\+[-=+]+\+\s*$")
+_WHOLE_BORDER = re.compile(r"^\+[-=]+\+\s*$")  # without columns: the upper border of a box
 _LIST_CARD = re.compile(r"^GPU (?P<index>[0-9]{1,3}): (?P<name>.*?) \(UUID: (?P<uuid>GPU-[0-9A-Fa-f-]+)\)")
 _LIST_MIG = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+[0-9]+: \(UUID: (?P<uuid>MIG-[0-9A-Za-z/-]+)\)")
 
@@ -122,15 +123,17 @@ def _blocks(lines: list[str], damage: list[str]) -> list[list[str]]:
         damage.append("the table has no heading")
         start = -1
     blocks: list[list[str]] = [[]]
+    border = ""
     for line in lines[start + 1 :]:
         if "MIG devices:" in line or "Processes:" in line:
-            if len(blocks) > 1 and not blocks[-1]:
+            if len(blocks) > 1 and not blocks[-1] and _WHOLE_BORDER.match(border):
                 blocks.pop()  # made by the next box's upper border
             break
         if not line.startswith(("|", "+")):
             break
         if _BORDER.match(line):
             blocks.append([])
+            border = line
         elif line.startswith("|"):
             blocks[-1].append(line)
         else:

@@ -126,6 +126,7 @@ def test_a_cut_report_never_counts_wrong_in_silence(name: str, data: st.DataObje
 
 
 @settings(max_examples=200, deadline=None)
+@example({0, 12, 13, 14, 16, 17})  # the second card, and the next box's upper border with the line before it
 @example({10, 11, 12, 14})  # one card's last row and the next one's first: the next one's use looks like its own
 @given(st.sets(st.integers(0, BOX.count("\n")), min_size=1, max_size=6))
 def test_a_box_that_lost_lines_never_counts_wrong_in_silence(gone: set[int]) -> None:
