@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from importlib.resources import files as package_files
 
 from pyinfra import logger
@@ -133,7 +133,7 @@ def pin(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     # a module of the version before that does not build would stop this transaction too: apt configures it first
     if half := sorted(one for one, it in state.driver_packages.items() if it.status[1:2] in ("F", "U", "H")):
         yield StringCommand("dpkg --remove --force-depends --force-remove-reinstreq", *map(QuoteString, half))
-    held = [name for name in state.held if name.startswith(packages.PINNING)]
+    held = sorted(name for name in state.held if name.startswith(packages.PINNING))
     yield _released(held, apt.install([name], timeout=settings.apt_lock_timeout_s, more="--allow-downgrades"))
 
 
@@ -160,8 +160,9 @@ def fetch(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if wrong := wrong_candidates(candidates, names, fabric, target):
         yield refusal(wrong)
         return
-    more = "--download-only --allow-change-held-packages"
-    yield apt.install(_wanted(state, target), timeout=timeout, more=f"{more} {_downgrade(state, target)}".strip())
+    more = f"--download-only {_downgrade(state, target)}".strip()
+    download = apt.install(_wanted(state, target), timeout=timeout, more=more)
+    yield _released(_held(state), download, moves=False)
 
 
 @operation()
@@ -177,9 +178,8 @@ def install(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         host.noop(f"nothing to install: {'; '.join(decision.reasons)}")
         return
     wanted = _wanted(state, target)
-    held = [name for name in state.held if packages.belongs(name)]
     more = _downgrade(state, target)
-    yield _released(held, apt.install(wanted, timeout=settings.apt_lock_timeout_s, more=more))
+    yield _released(_held(state), apt.install(wanted, timeout=settings.apt_lock_timeout_s, more=more))
     if not target.signed:
         kernel = QuoteString(state.boot_kernel)
         yield StringCommand("modinfo -k", kernel, "nvidia >/dev/null 2>&1 || dkms autoinstall -k", kernel, "|| true")
@@ -304,10 +304,21 @@ def _downgrade(state: DriverState, target: Target) -> str:
     return "--allow-downgrades" if older else ""
 
 
-def _released(held: Iterable[str], command: StringCommand) -> StringCommand:
-    """The command with these packages not held; held again when it fails, since what did not move must stay."""
-    names = [QuoteString(name) for name in sorted(held)]
+def _held(state: DriverState) -> list[str]:
+    """What an earlier run, or the owner, holds of the driver."""
+    return sorted(name for name in state.held if packages.belongs(name) or name in state.driver_packages)
+
+
+def _released(held: list[str], command: StringCommand, *, moves: bool = True) -> StringCommand:
+    """The command with these packages not held. What did not move must stay: they are held again when the command
+    fails, and whatever it answers if it `moves` nothing.
+
+    apt's own option for that, --allow-change-held-packages, is no help: apt 3 keeps to the holds of packages that are
+    needed and not named.
+    """
+    names = [QuoteString(name) for name in held]
     if not names:
         return command
-    again = StringCommand("|| { apt-mark hold", *names, ">/dev/null; exit 1; }")
-    return StringCommand("apt-mark unhold", *names, ">/dev/null &&", command, again)
+    again = StringCommand("apt-mark hold", *names, ">/dev/null;")
+    after = StringCommand("||", "{", again, "exit 1; }") if moves else StringCommand("; code=$?;", again, "exit $code")
+    return StringCommand("apt-mark unhold", *names, ">/dev/null &&", command, after)

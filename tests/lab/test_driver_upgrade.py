@@ -92,6 +92,7 @@ def test_a_repository_that_goes_away_finds_the_engines_serving_and_the_driver_he
     fleet.repository.set_faults()
     assert code == 1
     assert "not begun: the upgrade of" in words
+    assert any("nvidia-kernel-open-dkms_595" in path for path in fleet.repository.requests.all())
     assert [host.ssh_run(asked).stdout for host in fleet.hosts] == before
     assert fleet.versions() == ["580.126.09"] * 2
 
