@@ -142,12 +142,18 @@ docs/settings.md says the same as a table.
 #   hosts that a deploy restarts at the same time; when one fails, those after it are left as they serve; none: all at
 #   once
 # qwen_serial = None
+#   deploy what failed on a host before and was rolled back; for one run: --data qwen_retry_failed=True
+# qwen_retry_failed = False
 #   verify every engine after each deploy, as plays/verify.py does
 # qwen_verify = False
 #   how far a rate may fall below the last verification [%]
 # qwen_verify_limit_percent = 20.0
 #   plays/verify.py also tests peer access between the cards, value by value
 # qwen_verify_peers = False
+#   plays/rehearse.py stops what serves on the planned cards and starts it again after; off: it refuses
+# qwen_rehearse_stop = False
+#   plays/calibrate.py measures engines too whose measurement still holds: --data qwen_calibrate_again=True
+# qwen_calibrate_again = False
 #   plays/status.py prints one line of JSON a host instead of a table
 # qwen_status_json = False
 #   share of the host's memory that all engines may use [%]

@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from qwenlab.measurement import Measurement
+
 SCHEMA_VERSION = 1
 
 
@@ -227,6 +229,7 @@ class HostInventory(_Value):
     topology_gpus: int | None = Field(default=None, description="GPU columns of `nvidia-smi topo -m`")
     parse: ParseState = ParseState.OK
     diagnoses: tuple[Diagnosis, ...] = ()
+    measurements: tuple[Measurement, ...] = Field(default=(), description="what plays/calibrate.py found on this host")
     provenance: dict[str, Source] = Field(default_factory=dict)
 
     @property

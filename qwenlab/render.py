@@ -28,6 +28,7 @@ INVENTORY = f"{ETC}/inventory.json"
 APT_CONF = "/etc/apt/apt.conf.d/90qwenlab"
 ENGINES = f"{ETC}/engines"
 JOURNAL_CONF = "/etc/systemd/journald.conf.d/qwenlab.conf"
+CALIBRATION = f"{ETC}/calibration.json"
 SECRETS = f"{ETC}/secrets"
 API_KEY = f"{SECRETS}/api_key"
 HUB_TOKEN = f"{SECRETS}/hub_token"
@@ -49,11 +50,20 @@ PROGRAMS = {
     "verify.py": "asks every engine a small fixed battery of questions",
     "cards.py": "names the cards' device nodes by UUID",
     "card_metrics.py": "hands the cards' figures to the node exporter",
+    "rehearse.py": "tries a plan with weights made up by vLLM",
+    "calibrate.py": "measures what engines take beside their KV pools",
 }
 
 
 # Packages that the programs import: they lie beside them, and Python looks there first.
-PACKAGES = ("qwenlab", "qwenlab.remote", "qwenlab.remote.battery", "qwenlab.remote.gating")
+PACKAGES = (
+    "qwenlab",
+    "qwenlab.remote",
+    "qwenlab.remote.battery",
+    "qwenlab.remote.gating",
+    "qwenlab.preparation",
+    "qwenlab.rehearsal",
+)
 WHOLE_PACKAGES = PACKAGES[2:]  # of the others, it is enough that they are packages
 
 
@@ -90,6 +100,11 @@ def render(plan: HostPlan, settings: Settings) -> dict[str, RemoteFile]:
         found[f"{UNITS}/{name}"] = RemoteFile(template(f"systemd/{name}.j2", settings=settings, units=names))
     found[JOURNAL_CONF] = RemoteFile(template("systemd/journal.conf.j2", settings=settings))
     return found
+
+
+def engine_unit(settings: Settings) -> str:
+    """The template unit of engines."""
+    return template("systemd/qwen-engine@.service.j2", settings=settings, units=[])
 
 
 def _card_units(settings: Settings) -> tuple[str, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.operations import cuda, engine, gateway, generation, paths, rollout, service, verification
+from qwenlab.operations import calibration, cuda, engine, gateway, generation, paths, rollout, service, verification
 from qwenlab.operations.rollout import Step
-from qwenlab.render import API_KEY, RemoteFile
+from qwenlab.render import API_KEY, RemoteFile, programs
 from tasks.engine import build_steps
+from tasks.host import directories
 from tasks.settings import Desired
 
 
@@ -15,6 +16,18 @@ from tasks.settings import Desired
 def roll_out(desired: Desired) -> None:
     """Let every host serve as asked; with `qwen_serial`, no host is touched once another failed."""
     rollout.in_turn(name="Serve as asked", steps=steps(desired), limit=desired.settings.serial)
+
+
+@deploy("Calibrate")
+def calibrate(desired: Desired) -> None:
+    """Measure engines for which no measurement holds, then serve with what was found; hosts take turns as ever."""
+    settings = desired.settings
+    measuring = (
+        Step("Directories", paths.directories, {"wanted": directories(settings)}),
+        Step("Programs", paths.files, {"files": programs(settings)}),
+        Step("Engines without their pin", calibration.measure, {"settings": settings, "steps": build_steps(settings)}),
+    )
+    rollout.in_turn(name="Measure, then serve", steps=(*measuring, *steps(desired)), limit=settings.serial)
 
 
 def steps(desired: Desired) -> tuple[Step, ...]:
@@ -25,7 +38,7 @@ def steps(desired: Desired) -> tuple[Step, ...]:
     return (
         *compiler,
         _key(desired),
-        Step("Plan, engine files and units", service.configure, asked),
+        Step("Plan, engine files and units", service.configure, {**asked, "steps": build_steps(settings)}),
         Step("Gateway", gateway.configure, {**asked, "pem": desired.secrets.gateway_pem}),
         Step("Current release", engine.switch, {**asked, "steps": build_steps(settings, desired.bundle)}),
         Step("Every engine answers", service.serve, asked),

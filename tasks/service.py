@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.operations import generation, verification
+from qwenlab.operations import calibration, generation, verification
 from qwenlab.operations import status as reporting
 from qwenlab.settings import Settings
+from tasks.engine import build_steps
+
+
+@deploy("Calibration")
+def show_calibration(settings: Settings) -> None:
+    """Say what was planned and what was measured."""
+    calibration.show(name="Plan and measurement", settings=settings)
 
 
 @deploy("Verification")
@@ -26,4 +33,4 @@ def rollback() -> None:
 @deploy("Status")
 def status(settings: Settings) -> None:
     """Say how the host serves."""
-    reporting.report(name="Serving as asked", settings=settings)
+    reporting.report(name="Serving as asked", settings=settings, steps=build_steps(settings))

@@ -12,7 +12,8 @@ SCRIPT = r"""
 word() { "$@" 2>/dev/null | head -n1 | grep . || echo unknown; }
 reload() { word systemctl show -p NeedDaemonReload --value "$1"; }
 echo "umbrella=$(word systemctl is-active qwen.service) $(word systemctl is-enabled qwen.service)" \
-    "$(reload qwen.service)"
+    "$(for unit in qwen.service qwen.slice qwen.target qwen-cards.service; do reload "$unit"; done |
+        sort -u | grep -x yes || echo no)"
 { systemctl list-units --all --plain --no-legend 'qwen-engine@*.service' | awk '{print $1}'
   ls /etc/qwen/engines 2>/dev/null | sed -n 's/\(.*\)\.yaml$/qwen-engine@\1.service/p'
   for name in @NAMES@; do echo "qwen-engine@$name.service"; done; } | sort -u | while read -r unit; do

@@ -1,7 +1,11 @@
-"""Whether what a host serves is kept as its last good generation."""
+"""What a host keeps of what it served: the last good generation, and what failed and was rolled back."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+
+from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
 
 
@@ -20,3 +24,47 @@ class GenerationSaved(FactBase[bool]):
     def default() -> bool:
         """Nothing was said."""
         return False
+
+
+@dataclass(frozen=True)
+class FailedAttempt:
+    """What was rolled back by itself.
+
+    Attributes:
+        digest: name of the attempt, empty when nothing failed.
+        release: engine release of the attempt; reason: why it was given up; at: when, in UTC.
+    """
+
+    digest: str = ""
+    release: str = ""
+    reason: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The last deploy's name for its files, and the attempt that failed last."""
+
+    last: str = ""
+    failed: FailedAttempt = FailedAttempt()
+
+
+class DeployAttempts(FactBase[Attempts]):
+    """`Attempts` of a host."""
+
+    def command(self) -> str:
+        """Nothing on a host without the program, or with one that does not know attempts."""
+        return "python3 /usr/local/lib/qwen/generation.py attempt 2>/dev/null; true"
+
+    def process(self, output: list[str]) -> Attempts:
+        """Raises `FactProcessError` when it is something else; that fails this host alone."""
+        try:
+            said = json.loads("\n".join(output))
+            return Attempts(said["attempt"], FailedAttempt(**said["failed"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FactProcessError(f"what was deployed before could not be read: {error}") from error
+
+    @staticmethod
+    def default() -> Attempts:
+        """Nothing was deployed before."""
+        return Attempts()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.context import host
 
 from qwenlab.driver.decision import Verdict, decide
+from qwenlab.facts.calibration import Measurements
 from qwenlab.facts.checkpoints import ResolvedBranches
 from qwenlab.facts.driver_state import NvidiaDriver
 from qwenlab.facts.host_base import HostBasics
@@ -79,7 +80,10 @@ def expected_plan(settings: Settings) -> HostPlan:
 
 def host_inventory(settings: Settings) -> HostInventory:
     """The current host as the planner shall see it; the cpu engine needs no look at cards."""
+    measured = {"measurements": host.get_fact(Measurements)}
     if settings.engine == "cpu":
         base = host.get_fact(HostBasics, paths=())
-        return HostInventory(hostname=host.name, cpu_count=base.cpus, ram_total_gib=base.ram_gib)
-    return without_own_use(host.get_fact(GpuHost), host.get_fact(PlannedInventory))
+        found = HostInventory(hostname=host.name, cpu_count=base.cpus, ram_total_gib=base.ram_gib)
+        return found.model_copy(update=measured)
+    found = without_own_use(host.get_fact(GpuHost), host.get_fact(PlannedInventory))
+    return found.model_copy(update=measured)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from functools import cache
+from hashlib import sha256
 from pathlib import PurePosixPath
 from secrets import token_urlsafe
 
@@ -14,24 +15,42 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
+from qwenlab.engine.release import BuildStep
 from qwenlab.facts.engine_units import EngineUnits
 from qwenlab.facts.file_states import PathStates
+from qwenlab.facts.generation import DeployAttempts, FailedAttempt
 from qwenlab.facts.planned_inventory import INVENTORY
+from qwenlab.operations.engine import engine_state, wanted_release
+from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import put, write
 from qwenlab.operations.planning import host_inventory, host_plan, safe_plan
 from qwenlab.operations.refusal import refusal
-from qwenlab.render import API_KEY, ENGINES, JOURNAL_CONF, LIBRARY, PLAN, RemoteFile, drop_in, render, units_of
+from qwenlab.render import (
+    API_KEY,
+    ENGINES,
+    JOURNAL_CONF,
+    LIBRARY,
+    PLAN,
+    RemoteFile,
+    drop_in,
+    programs,
+    render,
+    units_of,
+)
 from qwenlab.settings import Settings
 
 LOG_LINES = 40
 
 
 @operation()
-def configure(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+def configure(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generator[PyinfraCommand, None, None]:
     """Plan, engine files and units as the plan of this host asks for; nothing is restarted.
+
+    What failed on this host before and was rolled back is refused, unless `qwen_retry_failed` is on.
 
     Args:
         settings: the host's settings.
+        steps: as given to `engine.release`.
     """
     inventory = host_inventory(settings)
     plan = safe_plan(inventory, settings)
@@ -39,6 +58,17 @@ def configure(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         yield refusal(one.text for one in plan.refusals)
         return
     files = render(plan, settings)
+    steps, reasons = with_series(settings, steps)
+    if reasons:
+        yield refusal(reasons)
+        return
+    digest = attempt_digest(files | programs(settings), wanted_release(settings, engine_state(settings), steps))
+    attempts = host.get_fact(DeployAttempts)
+    if attempts.failed.digest == digest and not settings.retry_failed:
+        yield refusal([rolled_back(attempts.failed)])
+        return
+    if digest != attempts.last or attempts.failed.digest == digest:
+        yield StringCommand("python3", f"{LIBRARY}/generation.py", "attempt", digest)
     folders = tuple(dict.fromkeys(str(PurePosixPath(path).parent) for path in files))
     there = host.get_fact(PathStates, paths=folders)
     for folder in folders:
@@ -50,6 +80,22 @@ def configure(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if PLAN in changed:
         # only with a new plan: free memory and the like differ at every look
         yield from put({INVENTORY: RemoteFile(inventory.model_dump_json(indent=1) + "\n")})
+
+
+def attempt_digest(files: Mapping[str, RemoteFile], release: str) -> str:
+    """The name of an attempt: release and every file, so that another qwenlab or other settings are another attempt."""
+    total = sha256(release.encode())
+    for path, file in sorted(files.items()):
+        total.update(f"\0{path}\0{file.mode}\0{file.content}".encode())
+    return total.hexdigest()
+
+
+def rolled_back(failed: FailedAttempt) -> str:
+    """Words for a host on which the same was tried before."""
+    return (
+        f"this very plan and release ({failed.release}) failed here at {failed.at} ({failed.reason}) and the host went "
+        "back to what it serves now: change what made it fail, or try the same again with --data qwen_retry_failed=True"
+    )
 
 
 @operation()

@@ -11,30 +11,62 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
+from qwenlab.engine.release import BuildStep
+from qwenlab.facts.engine_units import EngineUnits
 from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.host_status import HostStatus
 from qwenlab.gateway.files import gateway_files
+from qwenlab.operations.engine import engine_state, wanted_release
+from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import stale
-from qwenlab.operations.planning import host_plan
-from qwenlab.render import programs, render
+from qwenlab.operations.planning import host_inventory, safe_plan
+from qwenlab.planner.plan import HostPlan
+from qwenlab.render import programs, render, units_of
 from qwenlab.service.report import Report
 from qwenlab.settings import Settings
 
 
 @operation(is_idempotent=False)
-def report(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+def report(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generator[PyinfraCommand, None, None]:
     """Print it. Nothing is changed.
 
     Args:
         settings: the host's settings.
+        steps: as given to `engine.release`.
     """
-    plan = host_plan(settings)
+    plan = safe_plan(host_inventory(settings), settings)
     planned = {**programs(settings), **render(plan, settings), **gateway_files(plan, settings)}
     files = planned if plan.status == "planned" else {}
     states = host.get_fact(PathStates, paths=tuple(files))
     status = host.get_fact(HostStatus)
-    made = Report(status, stale(files, states), [engine.name for engine in plan.engines])
+    made = Report(
+        status,
+        stale(files, states),
+        [engine.name for engine in plan.engines],
+        [*(one.text for one in plan.refusals), *_drift(settings, plan, steps, status.get("release"))],
+    )
     yield FunctionCommand(_print, [made, settings.status_json], {})
+
+
+def _drift(settings: Settings, plan: HostPlan, steps: tuple[BuildStep, ...], current: str | None) -> list[str]:
+    """What a deploy would change beyond files: the release, engines that run with other files, engines too many."""
+    steps, reasons = with_series(settings, steps)
+    found = list(reasons)
+    if current is not None and not reasons:
+        wanted = wanted_release(settings, engine_state(settings), steps)
+        found += (
+            [f"drift: release {current} is current, a deploy would switch to {wanted}"] if current != wanted else []
+        )
+    names = [unit.name for engine in plan.engines for unit in units_of(engine, settings)]
+    units = host.get_fact(EngineUnits, names=tuple(names))
+    for name, unit in units.engines.items():
+        if unit.state == "active" and unit.stale:
+            found.append(f"drift: engine {name} runs with other files than lie there: restart it, or deploy")
+        if name not in names and unit.state in ("active", "activating", "failed"):
+            found.append(f"drift: engine {name} is {unit.state} and no longer planned: a deploy would remove it")
+    if units.needs_reload:
+        found.append("drift: systemd has not read the units that lie there: systemctl daemon-reload, or deploy")
+    return found
 
 
 def _print(state: State, host: Host, made: Report, as_json: bool) -> bool:

@@ -29,7 +29,11 @@ def verify(settings: Settings, rollback: bool = False) -> Generator[PyinfraComma
         settings: the host's settings.
         rollback: bring the last good generation back when a check fails.
     """
-    back = f"|| {{ python3 {LIBRARY}/generation.py restore; exit 1; }}" if rollback else ""
+    back = (
+        f"|| {{ python3 {LIBRARY}/generation.py restore --because 'it failed verification'; exit 1; }}"
+        if rollback
+        else ""
+    )
     yield StringCommand("python3 -B", f"{LIBRARY}/verify.py", "--limit", f"{settings.verify_limit_percent:g}", back)
     yield FunctionCommand(_show, [], {})
 

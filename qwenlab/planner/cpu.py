@@ -6,6 +6,7 @@ from typing import Any
 
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.checks import ports_refusal
+from qwenlab.planner.measured import as_measured, expired, measurement_of
 from qwenlab.planner.plan import Checkpoint, EnginePlan, Evidence, HostPlan, Reason, Workload
 from qwenlab.planner.rules.overrides import force
 from qwenlab.settings import Settings
@@ -44,7 +45,12 @@ def plan_cpu(inventory: HostInventory, settings: Settings) -> HostPlan:
         status="planned" if refusal is None else "refused",
         workload=Workload.CHAT,
         vllm=settings.release.vllm,
-        engines=() if refusal else tuple(_engine(place, checkpoint, settings) for place in range(settings.cpu_engines)),
+        engines=()
+        if refusal
+        else tuple(
+            _measured(_engine(place, checkpoint, settings), inventory, settings)
+            for place in range(settings.cpu_engines)
+        ),
         refusals=(refusal,) if refusal else (),
     )
 
@@ -76,3 +82,13 @@ def _engine(place: int, checkpoint: Checkpoint, settings: Settings) -> EnginePla
         reasons=(*REASONS, *forced.reasons),
         warnings=forced.warnings,
     )
+
+
+def _measured(engine: EnginePlan, inventory: HostInventory, settings: Settings) -> EnginePlan:
+    """With what was measured on this host; the pool's size is the user's here, so nothing else changes."""
+    vllm = settings.release.vllm
+    found = measurement_of(engine, inventory, vllm)
+    if found is not None:
+        return as_measured(engine, found)
+    words = expired(engine, inventory, vllm)
+    return engine.model_copy(update={"warnings": (*engine.warnings, words)}) if words else engine

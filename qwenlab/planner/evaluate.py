@@ -263,10 +263,10 @@ def _rate(works: Sequence[Work], demand: Demand, accepted: float, streams: int, 
 def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) -> Candidate | _TooSmall:
     """The run with its memory: a candidate, or how far it got."""
     shape = shape_of(run.spec, run.recipe, place, run.split, demand, knobs)
-    length = _window(shape)
+    length = longest_window(shape)
     if length < _needed(demand) and shape.max_num_seqs > FEW_SEATS:
         shape = replace(shape, max_num_seqs=FEW_SEATS)
-        length = _window(shape)
+        length = longest_window(shape)
     if length < _needed(demand):
         return _TooSmall(shape, length)
     window = demand.context if demand.context_required else length
@@ -288,7 +288,7 @@ def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) 
     )
 
 
-def _window(shape: EngineShape) -> int:
+def longest_window(shape: EngineShape) -> int:
     """The longest context of a shape whose length is the model's own; 0 when there is no pool or it is tiny.
 
     One budget instead of `memory.largest`, which answers the same from 18: blocks of attention groups grow with the

@@ -82,6 +82,18 @@ class Predicted(_Value):
     prefill_tok_s: float | None = None
 
 
+class Measured(_Value):
+    """The measurement that an engine's pool comes from (plays/calibrate.py)."""
+
+    at: str
+    vllm: str
+    driver: str | None = None
+    beside_gib: tuple[float, ...] = Field(default=(), description="per rank, taken beside the KV pool")
+    kv_tokens: int | None = Field(default=None, description="pool of the start that was measured, sized by vLLM")
+    transports: tuple[str, ...] = ()
+    all_reduce: tuple[str, ...] = ()
+
+
 class Reason(_Value):
     """Why a flag, a variable or a layout is what it is."""
 
@@ -132,6 +144,7 @@ class EnginePlan(_Value):
     memory: tuple[RankMemory, ...] = ()
     kv: KvPool | None = None
     predicted: Predicted | None = None
+    measured: Measured | None = None
     reasons: tuple[Reason, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     warnings: tuple[str, ...] = Field(default=(), description="what the owner should know about this engine")

@@ -11,13 +11,14 @@ from qwenlab.planner.checks import impossible, notes, ports_refusal
 from qwenlab.planner.choose import Choice, Chosen, Parallel, Search, choose
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.demand import demand_of
+from qwenlab.planner.measured import as_measured, expired, measurement_of, with_measurement
 from qwenlab.planner.memory import budget
 from qwenlab.planner.memory.errors import MemoryModelError
 from qwenlab.planner.plan import EnginePlan, Evidence, HostPlan, IdleCard, Predicted, Reason, Refusal, Workload
 from qwenlab.planner.recipes import knobs_of
 from qwenlab.planner.refusals import refusals_of
 from qwenlab.planner.render import render_engine
-from qwenlab.planner.shape import Card
+from qwenlab.planner.shape import Card, EngineShape
 from qwenlab.settings import Settings
 
 OVERRIDES = (
@@ -112,7 +113,9 @@ def _engine(choice: Choice, index: int, inventory: HostInventory, settings: Sett
         dp=chosen.replicas,
         links=tuple(pair for pair in inventory.pairs if {pair.a, pair.b} <= indexes),
     )
-    engine = render_engine(shape, index, settings, inventory, budget(shape))
+    engine = _measured(
+        render_engine(shape, index, settings, inventory, budget(shape)), shape, index, settings, inventory
+    )
     candidate, copies = chosen.candidate, chosen.replicas
     return engine.model_copy(
         update={
@@ -126,6 +129,21 @@ def _engine(choice: Choice, index: int, inventory: HostInventory, settings: Sett
             "reasons": (_layout_reason(choice, chosen), *engine.reasons),
         }
     )
+
+
+def _measured(
+    engine: EnginePlan, shape: EngineShape, index: int, settings: Settings, inventory: HostInventory
+) -> EnginePlan:
+    """The engine with the memory that was measured on this host, where a measurement holds for it."""
+    vllm = settings.release.vllm
+    found = measurement_of(engine, inventory, vllm)
+    if found is None:
+        words = expired(engine, inventory, vllm)
+        return engine.model_copy(update={"warnings": (*engine.warnings, words)}) if words else engine
+    known = with_measurement(shape, found, context_given=settings.context is not None)
+    if isinstance(known, str):
+        return engine.model_copy(update={"warnings": (*engine.warnings, known)})
+    return as_measured(render_engine(known, index, settings, inventory, budget(known)), found)
 
 
 def _layout_reason(choice: Choice, chosen: Chosen) -> Reason:

@@ -51,6 +51,7 @@ class EngineShape:
         kv_dtype: vLLM's `--kv-cache-dtype` word; ssm_dtype: `--mamba-ssm-cache-dtype` word.
         kv_bytes: pinned pool per card in bytes; None lets vLLM size it from gpu_memory_utilization.
         vllm: version whose block rules hold, e.g. "0.33.0".
+        beside_gib: measured by rank: what the engine takes of a card beside the KV pool; None: the model's answer.
         grouping_patched: the KV group-size patch of the series is applied.
         block_size: tokens for `--block-size`; None lets the memory model choose (`kv_layout(shape).block_size`).
         drafter_attention_backend: of the drafter's layers; None follows the KV data type.
@@ -79,6 +80,7 @@ class EngineShape:
     async_scheduling: bool = True
     vision: bool = False
     kv_bytes: int | None = None
+    beside_gib: tuple[float, ...] | None = None
     gpu_memory_utilization: float | None = None
     grouping_patched: bool = True
     block_size: int | None = None

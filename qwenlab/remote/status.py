@@ -14,8 +14,13 @@ from typing import Any
 
 ETC = Path("/etc/qwen")
 KEY = ETC / "secrets/api_key"
+UNIT = Path("/etc/systemd/system/qwen-engine@.service")
+PLACE = re.compile(r"^ExecStart=(/\S*/current)/venv/", re.MULTILINE)
 VERIFY = Path("/var/lib/qwenlab/verify")
+FAILED = Path("/var/lib/qwenlab/generations/failed.json")
 JOURNAL_LINES = "400"
+KERNEL = re.compile(r"NVRM: Xid|oom-kill:.*qwen")
+KERNEL_LINES = 20
 SAMPLE_S = 2.0
 PROPERTIES = ("ActiveState", "SubState", "StatusText", "NRestarts", "Result", "ActiveEnterTimestampMonotonic")
 CARD_FIELDS = ("uuid", "name", "temperature.gpu", "power.draw", "power.limit", "memory.used", "memory.total")
@@ -93,6 +98,27 @@ def document(path: Path) -> dict[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
+def driver() -> str | None:
+    """Version of the NVIDIA driver; None when it does not answer."""
+    rows = ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split()
+    return rows[0] if rows and rows[0][:1].isdigit() else None
+
+
+def current_release(unit: Path = UNIT) -> str | None:
+    """The release that the engines' unit starts; it names the place: settings may have asked for another since."""
+    try:
+        place = PLACE.search(unit.read_text())
+        return os.readlink(place.group(1)).rsplit("/", 1)[-1] if place else None
+    except OSError:
+        return None
+
+
+def kernel() -> list[str]:
+    """The kernel's lines of this boot, with their times, on cards' errors and on engines that it ended for memory."""
+    lines = ask("journalctl", "-k", "-b", "-o", "short-iso", "--no-pager").splitlines()
+    return [line for line in lines if KERNEL.search(line)][-KERNEL_LINES:]
+
+
 def status() -> dict[str, Any]:
     """Everything at once."""
     plan = document(ETC / "plan.json")
@@ -104,7 +130,6 @@ def status() -> dict[str, Any]:
         engines.append((engine["name"], f"http://{host}:{engine['port']}"))
     before = {name: metrics(address, key) for name, address in engines}
     time.sleep(SAMPLE_S)
-    kernel = [line for line in ask("journalctl", "-k", "-b", "-o", "cat", "--no-pager").splitlines() if "Xid" in line]
     rows = []
     for name, address in engines:
         lines = ask("journalctl", "-u", f"qwen-engine@{name}", "-b", "-o", "cat", "--no-pager", "-n", JOURNAL_LINES)
@@ -119,13 +144,15 @@ def status() -> dict[str, Any]:
                 "journal": lines.splitlines(),
             }
         )
-    current = Path("@RELEASES@/current")
     return {
-        "release": os.readlink(current).rsplit("/", 1)[-1] if current.is_symlink() else None,
+        "release": current_release(),
         "vllm": plan.get("vllm"),
+        "driver": driver(),
+        "enabled": ask("systemctl", "is-enabled", "qwen.service").strip() == "enabled",
+        "failed": document(FAILED),
         "engines": rows,
         "cards": cards(),
-        "kernel": kernel[-20:],
+        "kernel": kernel(),
     }
 
 

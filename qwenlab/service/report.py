@@ -9,6 +9,9 @@ from typing import Any
 
 from qwenlab.service.diagnosis import Finding, diagnose
 
+# words of an engine's status line that hold only while it starts or runs: systemd keeps them when it has stopped
+_LIVE_WORDS = ("answering on", "loading", "loaded;", "not generating", "waiting:")
+
 
 @dataclass(frozen=True)
 class Report:
@@ -18,11 +21,13 @@ class Report:
         status: what status.py said.
         drift: files that a deploy would change.
         wanted: engines that the plan on the control machine asks for.
+        notes: what else a deploy would change, and what the owner should know, in sentences.
     """
 
     status: Mapping[str, Any]
     drift: Sequence[str]
     wanted: Sequence[str]
+    notes: Sequence[str] = ()
 
     @property
     def engines(self) -> list[dict[str, Any]]:
@@ -47,19 +52,19 @@ class Report:
         )
 
     def findings(self, engine: Mapping[str, Any]) -> list[Finding]:
-        """What an engine's journal and the kernel's say, unless it serves without a restart."""
-        kernel = diagnose(self.status.get("kernel", []))
+        """What an engine's journal says, unless it serves without a restart."""
         calm = engine["state"] == "active" and not engine["restarts"]
-        return [*kernel, *([] if calm else diagnose(engine["journal"]))]
+        return [] if calm else diagnose(engine["journal"])
 
     def lines(self) -> list[str]:
         """For a person."""
-        release = self.status.get("release")
+        release, driver = self.status.get("release"), self.status.get("driver")
         what = f"release {release}" if release else "nothing was deployed here yet, or its release is gone"
+        what += f", driver {driver}" if driver else ""
         rows = [f"{'serving' if self.ok else 'NOT SERVING AS ASKED'}: {what}"]
         rows += [f"  engine {name} is asked for and not there: deploy" for name in self.missing]
         for engine in self.engines:
-            rows.append(f"  engine {engine['name']}: {engine['state']}{_for(engine['up_s'])}; {engine['says']}")
+            rows.append(f"  engine {engine['name']}: {engine['state']}{_for(engine['up_s'])}{_says(engine)}")
             rows.append(
                 f"    {_figure(engine['tokens_s'])} tok/s now, {_figure(engine['running'])} running, "
                 f"{_figure(engine['waiting'])} waiting, KV {_share(engine['kv_use'])}, {engine['restarts']} restarts"
@@ -69,27 +74,65 @@ class Report:
             rows.append(f"    verified: {words} {verified.get('at', '')}".rstrip())
             when = "earlier, " if engine["state"] == "active" else ""
             rows += [f"    {when}{finding.code}: {finding.text}" for finding in self.findings(engine)]
+        rows += [f"  {finding.code}: {finding.text} ({finding.line})" for finding in self.host_findings]
         for card in self.status.get("cards", []):
             rows.append(
                 f"  card {card['uuid']} {card['name']}: {card['temperature.gpu']} C, {card['power.draw']} of "
                 f"{card['power.limit']} W, {card['memory.used']} of {card['memory.total']} MiB"
             )
         rows += [f"  drift: {path} differs from what a deploy would put there" for path in self.drift]
-        return rows
+        return [*rows, *(f"  {note}" for note in self.all_notes)]
+
+    @property
+    def host_findings(self) -> list[Finding]:
+        """What the kernel said since the machine started: cards' errors, engines ended for memory."""
+        return diagnose(self.status.get("kernel", []))
+
+    @property
+    def all_notes(self) -> list[str]:
+        """`notes`, and what the host itself tells beside its engines."""
+        found = list(self.notes)
+        if self.engines and self.status.get("enabled") is False:
+            found.append("drift: qwen.service is not enabled: after a reboot nothing would be started")
+        failed = self.status.get("failed") or {}
+        if failed:
+            found.append(
+                f"a deploy of release {failed.get('release')} failed at {failed.get('at')} ({failed.get('reason')}) "
+                "and was rolled back; try the same again with --data qwen_retry_failed=True"
+            )
+        return found
 
     def as_json(self) -> str:
         """One line for programs; the journal stays out, what it means is in."""
         engines = [
             {
                 **{key: value for key, value in engine.items() if key != "journal"},
-                "findings": [{"code": one.code, "text": one.text} for one in self.findings(engine)],
+                "findings": [_finding(one) for one in self.findings(engine)],
             }
             for engine in self.engines
         ]
-        parts = {key: self.status.get(key) for key in ("release", "vllm", "cards")}
+        parts = {key: self.status.get(key) for key in ("release", "vllm", "driver", "enabled", "cards")}
         return json.dumps(
-            {"ok": self.ok, **parts, "engines": engines, "missing": self.missing, "drift": list(self.drift)}
+            {
+                "ok": self.ok,
+                **parts,
+                "engines": engines,
+                "missing": self.missing,
+                "drift": list(self.drift),
+                "notes": self.all_notes,
+                "findings": [_finding(one) for one in self.host_findings],
+            }
         )
+
+
+def _finding(one: Finding) -> dict[str, str]:
+    return {"code": one.code, "text": one.text, "line": one.line}
+
+
+def _says(engine: Mapping[str, Any]) -> str:
+    live = engine["state"] in ("active", "activating", "reloading")
+    words = str(engine["says"])
+    return f"; {words}" if words and (live or not words.startswith(_LIVE_WORDS)) else ""
 
 
 def _for(seconds: float | None) -> str:

@@ -50,11 +50,20 @@ class ServiceSettings(SettingsGroup):
         "all at once",
         ge=1,
     )
+    retry_failed: bool = setting(
+        False, "deploy what failed on a host before and was rolled back; for one run: --data qwen_retry_failed=True"
+    )
     verify: bool = setting(False, "verify every engine after each deploy, as plays/verify.py does")
     verify_limit_percent: float = setting(
         20.0, "how far a rate may fall below the last verification", unit="%", gt=0, le=100
     )
     verify_peers: bool = setting(False, "plays/verify.py also tests peer access between the cards, value by value")
+    rehearse_stop: bool = setting(
+        False, "plays/rehearse.py stops what serves on the planned cards and starts it again after; off: it refuses"
+    )
+    calibrate_again: bool = setting(
+        False, "plays/calibrate.py measures engines too whose measurement still holds: --data qwen_calibrate_again=True"
+    )
     status_json: bool = setting(False, "plays/status.py prints one line of JSON a host instead of a table")
     memory_percent: int = setting(90, "share of the host's memory that all engines may use", unit="%", ge=10, le=100)
     journal_max_mib: int = setting(2048, "disk that the host's logs may take", unit="MiB", ge=64)

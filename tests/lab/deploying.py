@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.host import Host
+from tests.lab.lab import hosts
 from tests.lab.servers.hub import Hub
 from tests.lab.servers.index import PackageIndex
 from tests.lab.tiny_checkpoint import REPOSITORY, write
@@ -115,6 +116,55 @@ def started(
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+@dataclass(frozen=True)
+class Served:
+    """A host, its inventory file, and the settings in there.
+
+    Attributes:
+        connection: how pyinfra reaches the host.
+    """
+
+    host: Host
+    inventory: Path
+    connection: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    origin: Sources
+
+    def with_settings(self, name: str, **more: Any) -> Path:
+        """Another inventory file for the same host, with further settings."""
+        return inventory(
+            self.inventory.parent, {self.host.name: {**self.connection, **self.settings, **more}}, name=name
+        )
+
+
+@contextmanager
+def served_host(directory: Path, *, deployed: bool = True, **settings: Any) -> Iterator[Served]:
+    """A lab host, deployed to if wanted, that stays for the block."""
+    with hosts(1, release="bookworm") as made, sources(made.gateway, directory) as origin:
+        host = made[0]
+        connection, given = host.pyinfra_data("admin"), origin.settings(**settings)
+        file = inventory(directory, {host.name: {**connection, **given}})
+        if deployed:
+            run = deploy(file)
+            assert run.code == 0, run.text
+        yield Served(host, file, connection, given, origin)
+
+
+def play_command(inventory_file: Path, name: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """`pyinfra INVENTORY plays/NAME -y ARGUMENTS`, and the environment to run it in."""
+    pyinfra = Path(sys.executable).with_name("pyinfra")
+    command = [str(pyinfra), str(inventory_file), str(ROOT / "plays" / name), "-y", *arguments]
+    return command, {**os.environ, "NO_COLOR": "1", "PYINFRA_PROGRESS": "off", "PWD": str(ROOT)}
+
+
+def play(inventory_file: Path, name: str, *arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
+    """The same, run to its end."""
+    command, environment = play_command(inventory_file, name, *arguments)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
 
 
 def ask(host: Host, *, key: str | None = API_KEY, port: int = 8000) -> tuple[int, dict[str, Any]]:

@@ -38,6 +38,8 @@ def commands(operation: Callable[..., Any], answers: Mapping[Any, Answer], **arg
 
 
 def _shown(command: Any) -> tuple[str, str]:
+    if isinstance(command, FunctionCommand) and not isinstance(command.args[0], str | list | tuple):
+        return str(command.function.__name__), ""
     if isinstance(command, FunctionCommand):
         return "refused", "\n".join(command.args[0])
     assert isinstance(command, StringCommand)

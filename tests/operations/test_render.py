@@ -151,7 +151,7 @@ def test_every_program_is_there_and_knows_where_releases_lie() -> None:
     own = {path: file for path, file in found.items() if "/qwen/qwenlab/" not in path}
     assert {path.rsplit("/", 1)[-1] for path in own} == set(PROGRAMS)
     assert {file.mode for file in own.values()} == {"755"}
-    assert "readlink /data/qwen/current" in found["/usr/local/lib/qwen/fingerprint"].content
+    assert 'CURRENT = Path("/data/qwen/current")' in found["/usr/local/lib/qwen/generation.py"].content
     assert not any("@RELEASES@" in file.content for file in found.values())
 
 

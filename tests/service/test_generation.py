@@ -94,6 +94,66 @@ def test_a_kept_generation_is_not_kept_twice(root: Path) -> None:
     assert generation.known(root, "before") is None
 
 
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every engine answers after a start."""
+    monkeypatch.setattr(generation, "start", lambda: True)
+
+
+@pytest.mark.usefixtures("starts")
+def test_what_was_rolled_back_by_itself_is_remembered_until_it_is_tried_again(root: Path) -> None:
+    generation.save(root)
+    generation.attempt(root, "second-deploy")
+    deploy(root, "B", one="second")
+    assert generation.restore(root, False, "it failed verification") == 0
+    failed = generation.failed(root)
+    assert (failed["digest"], failed["release"]) == ("second-deploy", "B")
+    assert failed["reason"] == "it failed verification"
+    assert generation.attempted(root) == ""
+    generation.save(root)
+    assert generation.failed(root) == failed
+    generation.attempt(root, "another")
+    assert generation.failed(root) == failed
+    generation.attempt(root, "second-deploy")
+    assert generation.failed(root) == {}
+
+
+@pytest.mark.usefixtures("starts")
+@pytest.mark.parametrize("named", [True, False])
+def test_a_rollback_on_request_or_without_an_attempt_blames_nothing(root: Path, named: bool) -> None:
+    generation.save(root)
+    if named:
+        generation.attempt(root, "second-deploy")
+    deploy(root, "B", one="second")
+    generation.save(root)
+    generation.restore(root, on_request=named, because="")
+    assert generation.failed(root) == {}
+
+
+def test_what_serves_after_all_no_longer_counts_as_failed(root: Path) -> None:
+    generation.note(root, "failed.json", '{"digest": "x"}')
+    generation.note(root, "attempt", "x")
+    generation.save(root)
+    assert generation.failed(root) == {}
+
+
+@pytest.mark.usefixtures("starts")
+def test_a_failed_change_of_the_release_directory_goes_back_to_the_former_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = root / generation.ENGINE_UNIT
+    unit.write_text("ExecStart=/opt/qwen/current/venv/bin/python engine.py\n")
+    generation.save(root)
+    home = root / "data/qwen/releases/C"
+    home.mkdir(parents=True)
+    (home.parents[1] / "current").symlink_to("releases/C")
+    unit.write_text("ExecStart=/data/qwen/current/venv/bin/python engine.py\n")
+    monkeypatch.setattr(generation, "CURRENT", Path("/data/qwen/current"))
+    assert generation.release(root) == "C"
+    assert generation.restore(root, on_request=False, because="") == 0
+    assert (generation.current(root), generation.release(root)) == (root / "opt/qwen/current", "A")
+
+
 def test_rights_are_kept(root: Path) -> None:
     file = root / "etc/qwen/engines/one.yaml"
     file.chmod(0o640)

@@ -26,14 +26,22 @@ ENGINE: dict[str, Any] = {
 }
 
 
+HOST: dict[str, Any] = {"release": "cuda-1", "driver": "595.1", "enabled": True, "failed": {}, "kernel": []}
+
+
 def report(drift: tuple[str, ...] = (), wanted: tuple[str, ...] = ("engine1",), **changed: Any) -> Report:
     """The report on a host with one engine."""
-    return Report({"release": "cuda-1", "engines": [{**ENGINE, **changed}], "kernel": []}, drift, wanted)
+    return Report({**HOST, "engines": [{**ENGINE, **changed}]}, drift, wanted)
+
+
+def told(**host: Any) -> str:
+    """What a person reads about a serving host of which something is otherwise."""
+    return "\n".join(Report({**HOST, "engines": [ENGINE], **host}, [], ["engine1"]).lines())
 
 
 def test_a_serving_host_is_told_in_a_few_lines() -> None:
     text = "\n".join(report().lines())
-    assert "serving: release cuda-1" in text
+    assert "serving: release cuda-1, driver 595.1" in text
     assert "active for 1 d 2 h; answering on" in text
     assert "61.5 tok/s now, 1 running, 0 waiting, KV 25%, 0 restarts" in text
     assert "card-memory" not in text  # words of a start long ago
@@ -59,6 +67,50 @@ def test_a_host_that_was_never_deployed_does_not_serve() -> None:
     made = Report({}, [], ["engine1"])
     assert not made.ok
     assert "engine engine1 is asked for and not there: deploy" in "\n".join(made.lines())
+
+
+@pytest.mark.parametrize(
+    ("state", "says", "line"),
+    [
+        ("active", "answering on x", "engine1: active for 1 d 2 h; answering on x"),
+        ("activating", "loading the model", "engine1: activating for 1 d 2 h; loading the model"),
+        ("inactive", "answering on x", "engine1: inactive"),
+        ("failed", "loading the model", "engine1: failed"),
+        ("failed", "refused: port 8000 is taken", "engine1: failed; refused: port 8000 is taken"),
+    ],
+)
+def test_words_that_hold_while_an_engine_runs_are_left_out_when_it_does_not(state: str, says: str, line: str) -> None:
+    up = ENGINE["up_s"] if state.startswith("activ") else None
+    assert f"  engine {line}" in report(state=state, says=says, up_s=up).lines()
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ({"enabled": False}, "qwen.service is not enabled"),
+        (
+            {"failed": {"release": "cuda-2", "at": "2026-01-02T00:00:00Z", "reason": "it did not start"}},
+            "release cuda-2 failed at 2026-01-02T00:00:00Z (it did not start) and was rolled back; try the same again "
+            "with --data qwen_retry_failed=True",
+        ),
+        (
+            {"kernel": ["2026-01-02T00:00:00 rack kernel: NVRM: Xid (PCI:0000:01:00): 79, pid=1"]},
+            "xid-79: a card fell off the bus: check power cables, riser and heat; reboot (2026-01-02T00:00:00",
+        ),
+        (
+            {
+                "kernel": [
+                    "2026-01-02T00:00:00 rack kernel: oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/qwen.slice"
+                ]
+            },
+            "host-memory: the host's memory ran out",
+        ),
+        ({"release": None}, "serving: nothing was deployed here yet, or its release is gone, driver 595.1"),
+    ],
+)
+def test_what_the_host_itself_has_to_tell(host: dict[str, Any], words: str) -> None:
+    assert words in told(**host)
+    assert words not in told()
 
 
 def test_a_failing_engine_comes_with_its_diagnosis() -> None:

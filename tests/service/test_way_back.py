@@ -7,7 +7,7 @@ import json
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
-from qwenlab.facts.generation import GenerationSaved
+from qwenlab.facts.generation import DeployAttempts, GenerationSaved
 from qwenlab.facts.host_status import HostStatus
 from qwenlab.facts.verification import VerifyResults
 from qwenlab.operations import generation, service
@@ -32,6 +32,40 @@ def test_a_failed_start_goes_back_in_the_same_command_unless_told_not_to(wanted:
     lines = [line for line, _ in commands(service.serve, {"fingerprint now": DOWN}, settings=settings)]
     assert sum("python3 /usr/local/lib/qwen/generation.py restore; exit 1" in line for line in lines) == count
     assert all("exit 1" in line for line in lines if "restart" in line)
+
+
+PROGRAM = "python3 /usr/local/lib/qwen/generation.py attempt"
+
+
+def attempt(last: str, failed: str, **more: object) -> list[str]:
+    """What `configure` does about attempts on a host with this past: its words, or the command."""
+    past = json.dumps({"attempt": last, "failed": {"digest": failed, "release": "r", "reason": "y", "at": "z"}})
+    given = {"qwen_release_directory": "/opt/qwen", **CPU, **more}
+    found = commands(service.configure, {"generation.py attempt": past}, settings=load(given))
+    return [line if kind == "refused" else kind for kind, line in found if kind == "refused" or PROGRAM in kind]
+
+
+def test_what_failed_before_is_refused_until_it_is_asked_for_again() -> None:
+    (command,) = attempt("", "")
+    digest = command.rsplit(" ", 1)[-1]
+    assert attempt(digest, "") == []
+    assert attempt("another", "another") == [command]
+    (words,) = attempt("", digest)
+    assert words.startswith("this very plan and release (r) failed here at z (y)")
+    assert words.endswith("--data qwen_retry_failed=True")
+    assert attempt("", digest, qwen_retry_failed=True) == [command]
+
+
+def test_other_settings_are_another_attempt() -> None:
+    (one,), (other,) = attempt("", ""), attempt("", "", qwen_cpu_context=1536)
+    assert one != other
+    assert attempt("", one.rsplit(" ", 1)[-1], qwen_cpu_context=1536) == [other]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"attempt": ""}', '{"attempt": "", "failed": {"other": 1}}'])
+def test_a_damaged_past_fails_its_host_alone(line: str) -> None:
+    with pytest.raises(FactProcessError, match="could not be read"):
+        DeployAttempts().process([line])
 
 
 def test_a_host_without_the_program_has_saved_nothing() -> None:

@@ -71,10 +71,11 @@ def _budget(shape: EngineShape) -> Budget:
     weights = weights_per_stage(shape)
     fixed = [(workspace_gib(shape, stage), graphs_gib(shape, stage)) for stage in range(shape.pp)]
     cards = shape.cards
-    left = [
-        _gib_left(card, weights[stage], *fixed[stage], shape.gpu_memory_utilization)
-        for card, stage in zip(cards, _stages(shape), strict=True)
+    parts = [
+        _parts(weights[stage], *fixed[stage], shape.beside_gib[rank] if shape.beside_gib is not None else None)
+        for rank, stage in enumerate(_stages(shape))
     ]
+    left = [_gib_left(card, part, shape.gpu_memory_utilization) for card, part in zip(cards, parts, strict=True)]
     if shape.kv_bytes is not None:
         blocks = min(shape.kv_bytes // layout.block_bytes for layout in layouts)
     else:
@@ -86,15 +87,15 @@ def _budget(shape: EngineShape) -> Budget:
     ranks = tuple(
         RankBudget(
             gpu=card.uuid,
-            weights=weights[stage],
+            weights=part.weights,
             kv=kv[stage] / GIB,
-            workspace=fixed[stage][0],
-            graphs=fixed[stage][1],
+            workspace=part.workspace,
+            graphs=part.graphs,
             in_use=card.in_use_gib,
             margin=margin_gib(card),
             total=card.memory_gib,
         )
-        for card, stage in zip(cards, _stages(shape), strict=True)
+        for card, stage, part in zip(cards, _stages(shape), parts, strict=True)
     )
     why = _why_not(shape, ranks, left, kv_pool)
     return Budget(
@@ -111,11 +112,29 @@ def _stages(shape: EngineShape) -> list[int]:
     return [stage for _ in range(shape.dp) for stage in range(shape.pp) for _ in range(shape.tp)]
 
 
-def _gib_left(card: Card, weights: float, workspace: float, graphs: float, utilization: float | None) -> float:
+@dataclass(frozen=True)
+class _Parts:
+    """What one rank takes beside its pool, in GiB."""
+
+    weights: float
+    workspace: float
+    graphs: float
+
+
+def _parts(weights: float, workspace: float, graphs: float, measured: float | None) -> _Parts:
+    """The model's parts, or, with a measured sum, parts that add up to it: the model is surest of the weights."""
+    if measured is None:
+        return _Parts(weights, workspace, graphs)
+    weights = min(weights, measured)
+    graphs = min(graphs, measured - weights)
+    return _Parts(weights, measured - weights - graphs, graphs)
+
+
+def _gib_left(card: Card, parts: _Parts, utilization: float | None) -> float:
     usable = card.memory_gib - card.in_use_gib - margin_gib(card)
     if utilization is not None:
         usable = min(usable, utilization * card.memory_gib)
-    return usable - weights - workspace - graphs
+    return usable - parts.weights - parts.workspace - parts.graphs
 
 
 def _why_not(

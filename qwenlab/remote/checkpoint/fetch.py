@@ -28,6 +28,7 @@ from qwenlab.remote.checkpoint.listing import (
     from_hub,
     from_peer,
     place_of,
+    without_weights,
 )
 from qwenlab.remote.checkpoint.manifest import Journal, Manifest
 from qwenlab.remote.checkpoint.refusals import causes
@@ -133,6 +134,8 @@ class Fetch:
         else:
             listing = self._listing()
             get = self._downloader(listing)
+        if not job.weights:
+            listing = without_weights(listing)
         # a branch is resolved once: its commit gets the directory, and the branch's name becomes a link to it
         for entry in listing.files:
             place_of(Path(job.directory), entry)

@@ -25,6 +25,7 @@ class Job:
         attempts, backoff_s: how often in a row a request may fail, and the first pause; it doubles.
         fetcher: `auto`: Xet storage where the hub has the files there; `ranges`: plain HTTP.
         xet_buffer: bytes that may be on their way from Xet storage; they come again after a kill.
+        weights: False for a rehearsal: config, tokenizer and the like alone.
         prepare: `directory` and `recipe` of what `qwenlab.preparation` does afterwards; None for nothing.
     """
 
@@ -45,6 +46,7 @@ class Job:
     backoff_s: float = 1.0
     fetcher: str = "auto"
     xet_buffer: int = 256 << 20
+    weights: bool = True
     prepare: dict[str, Any] | None = None
 
     def __repr__(self) -> str:

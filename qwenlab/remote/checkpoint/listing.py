@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ NOT_NEEDED = (
     "original/*",
     "consolidated*",
 )
+SMALL = 64 << 20  # bytes; the largest tokenizers have a third of it
 BESIDE_SAFETENSORS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack")  # the same weights in older forms
 
 
@@ -57,6 +58,15 @@ def needed(files: Iterable[FileEntry]) -> tuple[FileEntry, ...]:
     left_out = (*NOT_NEEDED, *(BESIDE_SAFETENSORS if safe else ()))
     kept = [entry for entry in listed if not any(fnmatch(entry.path, pattern) for pattern in left_out)]
     return tuple(sorted(kept, key=lambda entry: (entry.path != "config.json", entry.size, entry.path)))
+
+
+def without_weights(listing: Listing) -> Listing:
+    """The files that say what a model is: what weights have the size of stays away, whatever it is called."""
+    weights = ("*.safetensors", *BESIDE_SAFETENSORS)
+    small = [
+        entry for entry in listing.files if entry.size <= SMALL and not any(fnmatch(entry.path, one) for one in weights)
+    ]
+    return replace(listing, files=tuple(small))
 
 
 def from_hub(job: Job, patience: Patience) -> Listing:
