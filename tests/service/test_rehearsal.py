@@ -46,6 +46,7 @@ def fetching(checkpoint: Checkpoint) -> dict[str, Any]:
         "directory": place,
         "source": "peer",
         "token": "secret",
+        "environment": ENVIRONMENT,
         "prepare": {"recipe": "x"},
     }
 
