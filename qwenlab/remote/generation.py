@@ -91,7 +91,7 @@ def known(root: Path, name: str) -> dict[str, str] | None:
 def save(root: Path) -> bool:
     """Keep the present generation as `good`; False when it is kept already."""
     directory = "/" + str(current(root).parent.relative_to(root))
-    mark = {"digest": present(root), "release": release(root), "directory": directory}
+    mark = {"digest": present(root), "release": release(root), "directory": directory, "attempt": attempted(root)}
     good = known(root, "good")
     forget(root, attempted(root))
     if good is not None and good["digest"] == mark["digest"]:
@@ -274,8 +274,8 @@ def restore(root: Path, on_request: bool, because: str) -> int:
         words = "and it does not start either: systemctl status qwen"
         print(f"rolled back to release {mark.get('release')}, {words}", file=sys.stderr)
         return 1
-    # what serves again is no longer what the last deploy attempted
-    (root / KEPT / "attempt").unlink(missing_ok=True)
+    # what serves again is what an earlier deploy attempted
+    note(root, "attempt", mark.get("attempt", ""))
     save(root)
     print(f"rolled back: release {mark.get('release')} and its plan serve again", file=sys.stderr)
     return 0
