@@ -4,23 +4,30 @@ What a deploy installs before it fetches checkpoints is installed; the planned e
 that vLLM makes up.
 """
 
-from tasks import cuda, driver, engine, host, rehearsal, uv
+from tasks import bundle, cuda, driver, engine, host, rehearsal, uv
 from tasks.settings import load_for_host
 
 desired = load_for_host()
 
 if desired is not None:
+    host.become_root()
+    desired = bundle.resolve(desired)
+
+if desired is not None:
     settings = desired.settings
 
-    host.become_root()
     host.check(settings=settings)
     driver.check(settings=settings)
+    bundle.check(desired=desired)
     rehearsal.check(settings=settings)
 
+    bundle.carry(desired=desired)
     host.install(desired=desired)
     driver.install(settings=settings)
     cuda.install(settings=settings)
-    uv.install(settings=settings)
-    engine.install(settings=settings)
+    uv.install(desired=desired)
+    engine.install(desired=desired)
 
     rehearsal.run(desired=desired)
+
+    bundle.tidy(desired=desired)

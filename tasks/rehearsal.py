@@ -26,5 +26,5 @@ def run(desired: Desired) -> None:
         name="Engines with made-up weights",
         settings=settings,
         token=desired.secrets.hub_token,
-        steps=build_steps(settings),
+        steps=build_steps(settings, desired.bundle),
     )

@@ -25,7 +25,11 @@ def calibrate(desired: Desired) -> None:
     measuring = (
         Step("Directories", paths.directories, {"wanted": directories(settings)}),
         Step("Programs", paths.files, {"files": programs(settings)}),
-        Step("Engines without their pin", calibration.measure, {"settings": settings, "steps": build_steps(settings)}),
+        Step(
+            "Engines without their pin",
+            calibration.measure,
+            {"settings": settings, "steps": build_steps(settings, desired.bundle)},
+        ),
     )
     rollout.in_turn(name="Measure, then serve", steps=(*measuring, *steps(desired)), limit=settings.serial)
 
@@ -38,7 +42,9 @@ def steps(desired: Desired) -> tuple[Step, ...]:
     return (
         *compiler,
         _key(desired),
-        Step("Plan, engine files and units", service.configure, {**asked, "steps": build_steps(settings)}),
+        Step(
+            "Plan, engine files and units", service.configure, {**asked, "steps": build_steps(settings, desired.bundle)}
+        ),
         Step("Gateway", gateway.configure, {**asked, "pem": desired.secrets.gateway_pem}),
         Step("Current release", engine.switch, {**asked, "steps": build_steps(settings, desired.bundle)}),
         Step("Every engine answers", service.serve, asked),

@@ -33,4 +33,6 @@ def rollback() -> None:
 @deploy("Status")
 def status(settings: Settings) -> None:
     """Say how the host serves."""
-    reporting.report(name="Serving as asked", settings=settings, steps=build_steps(settings))
+    # which release a bundle makes is known only with the bundle at hand, and a look at a host must not need it
+    steps = build_steps(settings) if settings.offline is None else None
+    reporting.report(name="Serving as asked", settings=settings, steps=steps)

@@ -27,12 +27,12 @@ from qwenlab.settings import Settings
 
 
 @operation(is_idempotent=False)
-def report(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generator[PyinfraCommand, None, None]:
+def report(settings: Settings, steps: tuple[BuildStep, ...] | None = None) -> Generator[PyinfraCommand, None, None]:
     """Print it. Nothing is changed.
 
     Args:
         settings: the host's settings.
-        steps: as given to `engine.release`.
+        steps: as given to `engine.release`; None where they are not known: releases are then not compared.
     """
     plan = safe_plan(host_inventory(settings), settings)
     planned = {**programs(settings), **render(plan, settings), **gateway_files(plan, settings)}
@@ -48,12 +48,12 @@ def report(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generator[P
     yield FunctionCommand(_print, [made, settings.status_json], {})
 
 
-def _drift(settings: Settings, plan: HostPlan, steps: tuple[BuildStep, ...], current: str | None) -> list[str]:
+def _drift(settings: Settings, plan: HostPlan, steps: tuple[BuildStep, ...] | None, current: str | None) -> list[str]:
     """What a deploy would change beyond files: the release, engines that run with other files, engines too many."""
-    steps, reasons = with_series(settings, steps)
+    patched, reasons = with_series(settings, steps or ())
     found = list(reasons)
-    if current is not None and not reasons:
-        wanted = wanted_release(settings, engine_state(settings), steps)
+    if current is not None and steps is not None and not reasons:
+        wanted = wanted_release(settings, engine_state(settings), patched)
         found += (
             [f"drift: release {current} is current, a deploy would switch to {wanted}"] if current != wanted else []
         )
