@@ -63,9 +63,12 @@ def measure(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generator[
 
 
 def transient(unit: str, program: str, arguments: str) -> str:
-    """Shell that runs a program as a unit to its end; when it fails, its words are shown. `restore` ends it always."""
+    """Shell that runs a program as a unit to its end; when it fails, its words are shown. `restore` ends it always.
+
+    That may start engines again, which takes as long as it takes: their own units bound it.
+    """
     return (
-        f"since=$(date +%s); systemd-run --quiet --collect --wait --unit={unit} "
+        f"since=$(date +%s); systemd-run --quiet --collect --wait --unit={unit} --property=TimeoutStopSec=infinity "
         f"--property='ExecStopPost=/usr/bin/python3 -B {program} restore' /usr/bin/python3 -B {program} {arguments} "
         f"|| {{ journalctl -u {unit} --since=@$since -o cat --no-pager -n 80; exit 1; }} >&2"
     )
