@@ -41,17 +41,15 @@ def plan_cpu(inventory: HostInventory, settings: Settings) -> HostPlan:
         raise ValueError("the cpu engine needs qwen_cpu_checkpoint and qwen_cpu_revision")
     checkpoint = Checkpoint(repo=settings.cpu_checkpoint, revision=settings.cpu_revision, format="bf16")
     refusal = ports_refusal(settings, settings.cpu_engines)
+    places = () if refusal else range(settings.cpu_engines)
+    engines = tuple(_measured(_engine(place, checkpoint, settings), inventory, settings) for place in places)
     return HostPlan(
         status="planned" if refusal is None else "refused",
         workload=Workload.CHAT,
         vllm=settings.release.vllm,
-        engines=()
-        if refusal
-        else tuple(
-            _measured(_engine(place, checkpoint, settings), inventory, settings)
-            for place in range(settings.cpu_engines)
-        ),
+        engines=engines,
         refusals=(refusal,) if refusal else (),
+        warnings=tuple(dict.fromkeys(warning for engine in engines for warning in engine.warnings)),
     )
 
 

@@ -104,7 +104,8 @@ def test_another_input_ends_the_measurement_and_the_plan_says_so(served: Served)
     assert run.returncode == 1
     assert "deploy first" in run.stderr
     said = play(served.with_settings("seats", qwen_cpu_seats=3), "plan.py").stderr
-    assert "no longer holds (max-num-seqs" in said
+    told = " ".join(line.rpartition("] ")[-1].strip() for line in said.splitlines())
+    assert "no longer holds (max-num-seqs" in told
 
 
 def test_the_former_plan_and_its_lack_of_a_measurement_come_back_on_request(served: Served) -> None:
