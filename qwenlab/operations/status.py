@@ -20,6 +20,7 @@ from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import stale
 from qwenlab.operations.planning import host_inventory, safe_plan
+from qwenlab.planner.measured import PLAY
 from qwenlab.planner.plan import HostPlan
 from qwenlab.render import programs, render, units_of
 from qwenlab.service.report import Report
@@ -43,9 +44,18 @@ def report(settings: Settings, steps: tuple[BuildStep, ...] | None = None) -> Ge
         status,
         stale(files, states),
         [engine.name for engine in plan.engines],
-        [*(one.text for one in plan.refusals), *_drift(settings, plan, steps, status.get("release"))],
+        [
+            *(one.text for one in plan.refusals),
+            *_measurements(plan),
+            *_drift(settings, plan, steps, status.get("release")),
+        ],
     )
     yield FunctionCommand(_print, [made, settings.status_json], {})
+
+
+def _measurements(plan: HostPlan) -> list[str]:
+    """Measurements that no longer hold, or cannot be used."""
+    return [text for text in plan.warnings if PLAY in text]
 
 
 def _drift(settings: Settings, plan: HostPlan, steps: tuple[BuildStep, ...] | None, current: str | None) -> list[str]:

@@ -72,7 +72,7 @@ def with_measurement(shape: EngineShape, found: Measurement, *, context_given: b
         measured = replace(measured, max_num_seqs=seats)
     why = budget(measured).why
     if why is not None:
-        return f"measured on {found.at}, {found.engine} does not fit ({why}): lower qwen_context"
+        return f"by what {PLAY} measured at {found.at}, {found.engine} does not fit ({why}): lower qwen_context"
     return measured
 
 
