@@ -11,13 +11,13 @@ import shlex
 from collections.abc import Generator, Mapping
 from hashlib import sha256
 from importlib.resources import files
+from secrets import token_hex
 from typing import Any
 
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
-from pyinfra.facts.server import Command
 
 from qwenlab.engine.release import CA_BUNDLE, BuildStep, proxies
 from qwenlab.facts.checkpoints import LIBRARY, CheckpointState, CheckpointStates, HostAddresses, UnusedCheckpoints
@@ -150,10 +150,8 @@ def fetch(
                 continue
             job |= {"endpoint": served.url, "manifest": served.manifest, "token": None, "source": "peer"}
         unit = unit_of(job["directory"])
-        if host.get_fact(Command, f"systemctl is-active {unit} || true") == "active":
-            host.log(f"another deploy fetches {one.repo} on this host: waiting for it")
         yield start(settings, python, unit, job)
-        yield FunctionCommand(follow, [unit, job["status"], one.repo, connector_arguments()], {})
+        yield FunctionCommand(follow, [unit, job["status"], one.repo, job["deploy"], connector_arguments()], {})
 
 
 def interpreter(settings: Settings, steps: tuple[BuildStep, ...], given: str | None) -> tuple[str, tuple[str, ...]]:
@@ -182,6 +180,7 @@ def job_of(checkpoint: Checkpoint, settings: Settings, token: str | None) -> dic
         "status": f"{RUN}/{unit_of(directory)}.json",
         "verify": settings.verify_models,
         "fetcher": settings.fetcher,
+        "deploy": token_hex(8),
         "environment": {
             **proxies(settings),
             "HF_HOME": f"{settings.home}/.cache/huggingface",

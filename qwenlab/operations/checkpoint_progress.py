@@ -39,6 +39,7 @@ class Report:
     message: str = ""
     done: int = 0
     total: int = 0
+    deploy: str = ""
 
 
 def parse_report(lines: list[str]) -> Report:
@@ -47,7 +48,9 @@ def parse_report(lines: list[str]) -> Report:
     for line in lines[:-1]:
         try:
             data: dict[str, Any] = json.loads(line)
-            return Report(active, **{key: data[key] for key in ("state", "phase", "message", "done", "total")})
+            return Report(
+                active, **{key: data[key] for key in ("state", "phase", "message", "done", "total", "deploy")}
+            )
         except (ValueError, KeyError, TypeError):
             continue
     return Report(active)
@@ -189,13 +192,17 @@ def follow(
     unit: str,
     status: str,
     label: str,
+    deploy: str,
     arguments: dict[str, Any],
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Show how far a fetch is until it has ended; whether it ended well. The fetch itself needs nobody to follow it."""
+    """Show how far a fetch is until it has ended; whether it ended well. The fetch itself needs nobody to follow it.
+
+    `deploy` is the id that our own job names: a fetch that names another was begun by another deploy.
+    """
     command = StringCommand(f"cat {shlex.quote(status)} 2>/dev/null; systemctl is-active {shlex.quote(unit)} || true")
     task = BOARD.add(f"{host.name} {label}") if sys.stderr.isatty() else None
-    rate, said, spoken, lost = Rate(), "", 0.0, 0
+    rate, said, spoken, lost, others = Rate(), "", 0.0, 0, False
     try:
         while True:
             lines = _ask(host, command, arguments)
@@ -213,6 +220,9 @@ def follow(
                 continue
             lost = 0
             report = parse_report(lines)
+            if report.deploy not in ("", deploy) and not others:
+                others = True
+                host.log(f"another deploy fetches {label} on this host: waiting for it")
             if not report.active:
                 return _end(host, unit, label, report, arguments)
             now = time.monotonic()

@@ -32,7 +32,7 @@ def settings(**more: Any) -> Settings:
 
 def state(**directories: Any) -> dict[str, list[str]]:
     """Answer to the question which checkpoints are whole."""
-    return {"checkpoint.verify": [json.dumps({DIRECTORY: directories})], "is-active": ["inactive"]}
+    return {"checkpoint.verify": [json.dumps({DIRECTORY: directories})]}
 
 
 def test_the_job_with_the_token_goes_on_stdin_into_a_file_of_the_service_user() -> None:
@@ -132,11 +132,7 @@ def test_a_host_prepares_what_it_has_and_takes_from_its_peer_what_it_lacks(
     monkeypatch.setattr(checkpoint, "lab_of", lambda host: lab)
     monkeypatch.setattr(checkpoint, "checkpoints_of", lambda plan: [one])
     given = {"settings": settings(model_source="peer"), "token": None, "python": PYTHON, "from_peers": from_peers}
-    found = [
-        json.loads(text)
-        for _, text in commands(checkpoint.fetch, {"is-active": ["inactive"]}, **given)
-        if text[:1] == "{"
-    ]
+    found = [json.loads(text) for _, text in commands(checkpoint.fetch, {}, **given) if text[:1] == "{"]
     assert [job["source"] for job in found] == (["peer" if from_peers else "hub"] if fetches else [])
 
 
@@ -153,8 +149,8 @@ def test_a_path_source_needs_a_path() -> None:
         (["active"], Report(True)),
         (['{"half', "active"], Report(True)),
         (
-            ['{"state":"running","phase":"fetching","message":"","done":5,"total":10}', "active"],
-            Report(True, "running", "fetching", "", 5, 10),
+            ['{"state":"running","phase":"fetching","message":"","done":5,"total":10,"deploy":"x"}', "active"],
+            Report(True, "running", "fetching", "", 5, 10, "x"),
         ),
     ],
 )

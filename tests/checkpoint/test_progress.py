@@ -18,9 +18,10 @@ from qwenlab.operations.checkpoint_progress import LOST_POLLS, Board, Report, fo
 WORKING = ["active"]
 
 
-def report(state: str, phase: str, done: int = 0, message: str = "") -> str:
+def report(state: str, phase: str, done: int = 0, message: str = "", deploy: str = "mine") -> str:
     """The status file on a host."""
-    return json.dumps({"state": state, "phase": phase, "message": message, "done": done, "total": 10_000_000})
+    told = {"state": state, "phase": phase, "message": message, "done": done, "total": 10_000_000, "deploy": deploy}
+    return json.dumps(told)
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Rack:
         """The end of a fetch that this host runs."""
         nowhere: Any = None
         here: Any = self
-        return follow(nowhere, here, "qwen-fetch-1", "/run/x.json", "a/b", {}, sleep=lambda _: None)
+        return follow(nowhere, here, "qwen-fetch-1", "/run/x.json", "a/b", "mine", {}, sleep=lambda _: None)
 
 
 def test_without_a_terminal_each_phase_is_a_line_and_the_last_word_is_the_fetch_s(
@@ -73,6 +74,14 @@ def test_without_a_terminal_each_phase_is_a_line_and_the_last_word_is_the_fetch_
     assert host.follow()
     assert host.said == ["a/b: starting", "a/b: fetching, 5.0 MB of 10.0 MB (50 %)", "whole"]
     assert "\033" not in screen.getvalue()
+
+
+def test_the_fetch_of_another_deploy_is_followed_and_told_once() -> None:
+    other = report("running", "fetching", 5, deploy="other")
+    host = Rack([[other, "active"], [other, "active"], [report("done", "fetching", 9, "whole", "other"), "inactive"]])
+    assert host.follow()
+    assert host.said.count("another deploy fetches a/b on this host: waiting for it") == 1
+    assert host.said[-1] == "whole"
 
 
 def test_a_lost_connection_is_made_again_and_the_fetch_followed_on() -> None:

@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     job = Job(**json.loads(text))
     os.environ.update(job.environment)
     os.environ["HF_ENDPOINT"] = job.endpoint
-    status = Status(Path(job.status))
+    status = Status(Path(job.status), job.deploy)
     try:
         with lock(Path(job.directory), status):
             message = run(job, status)

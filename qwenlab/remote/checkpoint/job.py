@@ -26,6 +26,7 @@ class Job:
         fetcher: `auto`: Xet storage where the hub has the files there; `ranges`: plain HTTP.
         xet_buffer: bytes that may be on their way from Xet storage; they come again after a kill.
         weights: False for a rehearsal: config, tokenizer and the like alone.
+        deploy: an id of the deploy that wrote the job, repeated in the status file.
         prepare: `directory` and `recipe` of what `qwenlab.preparation` does afterwards; None for nothing.
     """
 
@@ -47,6 +48,7 @@ class Job:
     fetcher: str = "auto"
     xet_buffer: int = 256 << 20
     weights: bool = True
+    deploy: str = ""
     prepare: dict[str, Any] | None = None
 
     def __repr__(self) -> str:

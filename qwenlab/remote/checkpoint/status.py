@@ -17,8 +17,8 @@ class Status:
     States: running, done, failed. A fetch whose unit has ended while its state is `running` was killed.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, deploy: str = "") -> None:
+        self._path, self._deploy = path, deploy
         self._lock = threading.Lock()
         self._written = 0.0
         self.state, self.phase, self.message = "running", "starting", ""
@@ -63,6 +63,7 @@ class Status:
                 "message": self.message,
                 "done": self.done,
                 "total": self.total,
+                "deploy": self._deploy,
             }
         )
         fresh = self._path.with_name(f"{self._path.name}.new")
