@@ -79,9 +79,10 @@ class EngineSettings(SettingsGroup):
             )
         if isinstance(value, str) and value.startswith(ON_HOST):
             path = value.removeprefix(ON_HOST)
-            if not path.startswith("/") or ".." in path.split("/") or any(one.isspace() for one in path):
+            odd = ".." in path.split("/") or any(one.isspace() for one in path)
+            if not path.startswith("/") or not path.strip("/") or odd:
                 raise ValueError(f"{value!r}: write host:/DIR, an absolute path on the host without spaces or '..'")
-            return ON_HOST + (path.rstrip("/") or "/")
+            return ON_HOST + path.rstrip("/")
         return value
 
     @field_validator("uv_cache_directory", "wheel_directory")

@@ -76,6 +76,7 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
         ({"qwen_offline": ""}, ["qwen_offline", "at least 1 character"]),
         ({"qwen_offline": "host:bundle"}, ["'host:bundle': write host:/DIR"]),
         ({"qwen_offline": "host:/a/../b"}, ["write host:/DIR"]),
+        ({"qwen_offline": "host:/"}, ["write host:/DIR"]),
         ({"qwen_offline": "b", "qwen_wheel_directory": "/w"}, ["qwen_offline uses its bundle alone"]),
         ({"qwen_offline": "b", "qwen_model_source": "peer"}, ["qwen_offline takes checkpoints from its bundle"]),
         ({"qwen_offline": "b", "qwen_cuda_from": "apt"}, ["qwen_offline asks no repository", "qwen_cuda_from"]),
