@@ -45,6 +45,7 @@ from qwenlab.operations import apt
 from qwenlab.operations.checkpoint import connector_arguments
 from qwenlab.operations.paths import put, stale
 from qwenlab.operations.planning import host_plan
+from qwenlab.operations.refusal import refusal
 from qwenlab.render import API_KEY, RemoteFile
 from qwenlab.settings import Settings
 from qwenlab.settings.loading import PREFIX
@@ -70,6 +71,9 @@ def node(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         yield from _cards(settings)
         return
     installed = EXPORTER in host.get_fact(DebPackages)
+    if not installed and settings.offline is not None:
+        host.noop(f"no figures of the host: {EXPORTER} is not there, and qwen_offline lets nothing be fetched")
+        return
     if ours or not installed:
         changed = yield from _put(wanted)
         if not installed:
@@ -119,7 +123,7 @@ def _target(settings: Settings) -> Target:
         engines={engine.name: engine.port for engine in host_plan(settings).engines},
         gateway=settings.endpoint_port if settings.gateway else None,
         reachable=bool(settings.scraped_from) if settings.gateway else not settings.engine_on_loopback,
-        node=bool(settings.scraped_from),
+        node=bool(settings.scraped_from) and EXPORTER in host.get_fact(DebPackages),
         keyed=settings.has_key,
         key=_key() if settings.has_key else None,
     )
@@ -150,6 +154,9 @@ def install(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         settings: the host's settings.
     """
     if not settings.prometheus or "prometheus" in host.get_fact(DebPackages):
+        return
+    if settings.offline is not None:
+        yield refusal(["Prometheus is not installed, and qwen_offline lets nothing be fetched: install the package"])
         return
     # the package starts an instance of its own, which nobody asked for
     yield StringCommand("systemctl mask --quiet prometheus.service")

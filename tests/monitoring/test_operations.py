@@ -143,6 +143,12 @@ def test_a_host_that_never_watched_is_not_touched() -> None:
     assert lines(monitoring.node, BARE, settings=settings()) == []
 
 
+def test_a_host_that_may_fetch_nothing_goes_without_an_exporter_and_has_no_prometheus() -> None:
+    assert lines(monitoring.node, BARE, settings=settings(offline="/srv/bundle", **SCRAPED)) == []
+    ((kind, reason),) = commands(monitoring.install, BARE, settings=settings(offline="/srv/bundle"))
+    assert (kind, "install the package" in reason) == ("refused", True)
+
+
 def test_the_packages_own_instance_is_not_started() -> None:
     found = lines(monitoring.install, BARE, settings=settings())
     order = [
