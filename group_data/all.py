@@ -131,6 +131,9 @@ docs/settings.md says the same as a table.
 # qwen_served_model_names = ['qwen']
 #   how long an engine may take from start to its first answer [seconds]
 # qwen_start_timeout_s = 1800
+#   how long answers that have begun may go on once an engine is told to stop; new requests are refused meanwhile
+#   [seconds]
+# qwen_stop_timeout_s = 60
 #   how long a start waits for what may pass: a dying process that still holds a card or the port [seconds]
 # qwen_gate_wait_s = 60
 #   how often a serving engine is asked for a few tokens; 0: never [seconds]

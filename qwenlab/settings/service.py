@@ -28,6 +28,12 @@ class ServiceSettings(SettingsGroup):
     start_timeout_s: int = setting(
         1800, "how long an engine may take from start to its first answer", unit="seconds", ge=10
     )
+    stop_timeout_s: int = setting(
+        60,
+        "how long answers that have begun may go on once an engine is told to stop; new requests are refused meanwhile",
+        unit="seconds",
+        ge=1,
+    )
 
     gate_wait_s: int = setting(
         60,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 
 from tests import lab
-from tests.lab.deploying import ask
+from tests.lab.deploying import API_KEY, ask
 from tests.lab.serving import (
     GATE,
     UNIT,
@@ -238,3 +242,25 @@ def test_a_jump_of_the_clock_is_nothing_to_it(served: Served) -> None:
     host.ssh_run(f"kill -9 {before}")
     wait_for_another_start(host, before)
     assert ask(host)[0] == 200
+
+
+def test_a_stop_lets_answers_end_that_have_begun(serving: lab.Host) -> None:
+    asked = threading.Event()
+
+    def stream() -> list[str]:
+        body = {"model": "qwen", "prompt": "Once", "max_tokens": 60, "ignore_eos": True, "stream": True}
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {API_KEY}"}
+        url = f"http://{serving.address}:8000/v1/completions"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=200) as answer:
+            lines = [answer.readline().decode()]
+            asked.set()
+            return [line for line in [*lines, *(raw.decode() for raw in answer)] if line.strip()]
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(stream) for _ in range(3)]
+        assert asked.wait(120)
+        serving.ssh_run("systemctl stop qwen", timeout=200)
+        assert [answer.result()[-1].strip() for answer in answers] == ["data: [DONE]"] * 3
+    assert show(serving, "Result") == "success"
+    serving.ssh_run("systemctl start qwen", timeout=600)

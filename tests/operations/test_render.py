@@ -60,6 +60,7 @@ def test_the_cpu_plan_becomes_one_engine() -> None:
         "served-model-name": ["qwen"],
         "host": "127.0.0.1",
         "port": 8123,
+        "shutdown-timeout": 60,
         "max-model-len": 2048,
         "max-num-seqs": 4,
         "enforce-eager": True,
