@@ -1,9 +1,9 @@
 """Load on a serving engine over time:  python -m bench.soak --url http://HOST:8000 --key-file FILE
 
 Streams of chat completions, `--streams` at a time for `--seconds`, some of which their client abandons half way; with
-`--restart COMMAND` the service is restarted once, half way. Every request ends in one of `ENDS`. `hung`, a stream on
-which nothing came for `--patience` seconds, is a failure, and so are an end that HTTP knows no words for, no request
-completed after the restart, and memory that grows: `--memory COMMAND` prints the service's in KiB (e.g.
+`--restart COMMAND` the service is restarted once, half way, for as long as that takes. Every request ends in one of
+`ENDS`. `hung`, a stream on which nothing came for `--patience` seconds, is a failure, and so are an end that HTTP knows
+no words for, no request completed after the restart, and memory that grows: `--memory COMMAND` prints the service's in KiB (e.g.
 `ssh HOST "ps -u qwen -o rss= | awk '{s+=$1} END {print s}'"`); of each half the first third is left out (pools and
 caches fill), and what follows must not rise by more than `--growth` percent from its first to its last third.
 Exit code 1 on a failure. `--json FILE` keeps the figures.
@@ -91,6 +91,12 @@ class Soak:
         """Seconds since the start."""
         return time.monotonic() - self.started
 
+    def over(self) -> bool:
+        """Whether no further request is to begin."""
+        if self.ask.restart is None:
+            return self.now() >= self.ask.seconds
+        return self.restarted is not None and self.now() >= self.restarted[1] + self.ask.seconds / 2
+
     async def run(self) -> None:
         """Keep the streams busy until the time is over; then each ends its last request."""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=self.ask.patience_s, sock_connect=self.ask.patience_s)
@@ -105,7 +111,7 @@ class Soak:
 
     async def _stream(self, session: aiohttp.ClientSession, number: int) -> None:
         chance = random.Random(f"{self.ask.seed} {number}")
-        while self.now() < self.ask.seconds:
+        while not self.over():
             request = await self._one(session, chance)
             self.requests.append(request)
             if request.end in ("refused", "error"):

@@ -23,7 +23,7 @@ def test_every_request_completes_or_fails_cleanly_and_none_hangs(tmp_path: Path)
         code = soak.main(
             [
                 *("--url", f"http://{served.host.address}:8000", "--key-file", str(tmp_path / "key")),
-                *("--streams", "16", "--seconds", "80", "--patience", "90", "--growth", "15"),
+                *("--streams", "16", "--seconds", "60", "--patience", "90", "--growth", "15"),
                 *("--restart", f"{ssh} systemctl restart qwen", "--memory", f"{ssh} {shlex.quote(memory)}"),
                 *("--json", str(tmp_path / "soak.json")),
             ]
