@@ -4,8 +4,8 @@ Streams of chat completions, `--streams` at a time for `--seconds`, some of whic
 `--restart COMMAND` the service is restarted once, half way, for as long as that takes. Every request ends in one of
 `ENDS`. `hung`, a stream on which nothing came for `--patience` seconds, is a failure, and so are an end that HTTP knows
 no words for, no request completed after the restart, and memory that grows: `--memory COMMAND` prints the service's in
-KiB (e.g. `ssh HOST "ps -u qwen -o rss= | awk '{s+=$1} END {print s}'"`); of each half the first third is left out
-(pools and caches fill), and what follows must not rise by more than `--growth` percent from its first to its last third.
+KiB (e.g. `ssh HOST "ps -u qwen -o rss= | awk '{s+=$1} END {print s}'"`). Of each half the first third is left out
+(pools and caches fill); what follows must not rise by more than `--growth` percent from its first to its last third.
 Exit code 1 on a failure. `--json FILE` keeps the figures.
 """
 
