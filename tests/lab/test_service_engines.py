@@ -8,7 +8,7 @@ import pytest
 
 from tests import lab
 from tests.lab.deploying import ask
-from tests.lab.serving import Served, engine_pids, served_host, show, wait_for_another_start
+from tests.lab.serving import Served, engine_pids, served_host, show, wait, wait_for_another_start
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -62,9 +62,13 @@ def test_stop_and_start_act_on_both_and_wait_for_them(served: Served) -> None:
 @pytest.mark.parametrize("umbrella", ["stopped", "running"])
 def test_a_start_names_the_engine_that_does_not_come_up_and_the_other_serves(served: Served, umbrella: str) -> None:
     host, gate = served.host, "/etc/qwen/engines/cpu2.gate.json"
-    host.ssh_run("systemctl stop qwen" if umbrella == "stopped" else f"systemctl stop {SECOND}")
     host.ssh_run(f"mv {gate} /root/")
     try:
+        if umbrella == "stopped":
+            host.ssh_run("systemctl stop qwen")
+        else:
+            host.ssh_run(f"kill -9 {pids(host)[1]}")
+            wait(host, "systemctl is-failed --quiet qwen", 90)
         assert host.ssh_run("systemctl start qwen", check=False, timeout=600).returncode != 0
         said = host.ssh_run("systemctl status --no-pager qwen; journalctl --no-pager -n 20 -u qwen", check=False).stdout
         assert "engine cpu2 is failed: see 'systemctl status qwen-engine@cpu2.service'" in said

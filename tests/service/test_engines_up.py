@@ -87,11 +87,13 @@ def test_the_engine_that_does_not_come_up_is_named(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu2", "added-since"])
-def test_it_stays_until_an_engine_has_failed_for_good(programs: Path, name: str) -> None:
-    let(programs, **{"cpu": "active", "cpu2": "active", name: "active", "later": "failed"})
+@pytest.mark.parametrize("state", ["failed", "inactive"])
+def test_it_stays_until_an_engine_has_failed_or_was_stopped(programs: Path, name: str, state: str) -> None:
+    let(programs, **{"cpu": "active", "cpu2": "active", name: "active", "later": state})
     code, said, called = run(programs, "start", "cpu", "cpu2", after_ready=f"qwen-engine@{name}.service")
     assert code == 1
-    assert said.startswith(f"engine {name} is failed: see ")
+    assert said.startswith(f"engine {name} is {state}: see ")
+    assert len(said.splitlines()) == 1
     assert "notify --ready --status=every engine answers" in called
 
 
