@@ -137,7 +137,7 @@ def test_the_control_machine_dies_between_files_and_restart(served: Served, serv
     before = show(serving, "MainPID")
     data = {**serving.pyinfra_data("admin"), **served.sources.settings(**served.settings, qwen_cpu_seats=5)}
     with started(inventory(tmp_path, {serving.name: data})) as process:
-        wait(serving, "grep -q 'max-num-seqs: 5' /etc/qwen/engines/cpu.yaml", 300)
+        wait(serving, "grep -q 'max-num-seqs: 5' /etc/qwen/engines/cpu.yaml", 560)
         process.kill()
     run = served.redeploy(qwen_cpu_seats=5)
     assert run.code == 0, run.text
