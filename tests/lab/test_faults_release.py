@@ -119,7 +119,7 @@ def test_power_cut_during_the_switch_to_another_release(served: Served, serving:
     data = {**serving.pyinfra_data("admin"), **served.sources.settings(**served.settings, **other)}
     former = serving.ssh_run(CURRENT).stdout.strip()
     with started(inventory(tmp_path, {serving.name: data})) as process:
-        wait(serving, f'[ "$({CURRENT})" != {former} ]', 300)
+        wait(serving, f'[ "$({CURRENT})" != {former} ]', 560)
         serving.power_off()
         assert process.wait(timeout=300) == 1
     serving.power_on()
