@@ -135,7 +135,8 @@ def serve(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if state.needs_reload or not state.enabled:
         yield StringCommand("systemctl daemon-reload")
     for name in sorted(state.engines.keys() - set(wanted)):
-        yield StringCommand("systemctl stop", _unit(name))
+        # one that had failed would stay in systemd's list of failed units
+        yield StringCommand("systemctl stop", _unit(name), "; systemctl reset-failed", _unit(name), "2>/dev/null; true")
         ends = ("yaml", "env", "gate.json")
         yield StringCommand("rm -rf", *(QuoteString(f"{ENGINES}/{name}.{end}") for end in ends), drop_in(name))
     if not state.enabled:

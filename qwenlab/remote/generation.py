@@ -213,6 +213,7 @@ def start() -> bool:
     for line in listed.splitlines():
         if line.split()[0] not in units:
             systemctl("stop", line.split()[0])
+            systemctl("reset-failed", line.split()[0])
     systemctl("reset-failed", *units)
     # asked of the engines themselves: starting the umbrella while it runs says nothing
     up = systemctl("restart", *units).returncode == 0
