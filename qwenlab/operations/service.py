@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Mapping
 from functools import cache
 from hashlib import sha256
@@ -40,6 +41,10 @@ from qwenlab.render import (
 from qwenlab.settings import Settings
 
 LOG_LINES = 40
+ERROR_LINES = 12
+SEARCHED_LINES = 800
+# A dying vLLM says a lot about what it leaves behind (nanobind), and systemd about each process that it ends.
+NOISE = "nanobind|^ - (leaked|\\.\\.\\.)|Killing process|[[:space:]]INFO[[:space:]]"
 
 
 @operation()
@@ -158,9 +163,11 @@ def _unit(name: str) -> str:
 
 
 def _or_tell(units: str, back: str) -> str:
-    """Shell that shows state and last log lines of units that did not come up, and then does `back`."""
+    """Shell that shows state, first errors and last log lines of units that did not come up, and then does `back`."""
     return (
-        f"|| {{ systemctl status --no-pager --lines=0 {units}; "
-        f"for unit in {units}; do journalctl --no-pager -o cat -n {LOG_LINES} -u $unit; done; "
+        f"|| {{ systemctl status --no-pager --lines=0 {units}; for unit in {units}; do "
+        f"said=$(journalctl --no-pager -o cat -n {SEARCHED_LINES} -u $unit | grep -vE {shlex.quote(NOISE)}); "
+        f"echo \"$said\" | grep -E 'ERROR|Error:|refused:' | head -n {ERROR_LINES}; "
+        f'echo "..."; echo "$said" | tail -n {LOG_LINES}; done; '
         f'echo "the engine did not start: the lines above say why"; {back}exit 1; }} >&2'
     )
