@@ -7,10 +7,10 @@ again where a run was stopped. The manifest comes last and names inputs, tool an
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from qwenlab import __version__
 from qwenlab.preparation.quantize import Error, Floats, from_bfloat16, quantize
 from qwenlab.preparation.recipes import GROUP, RECIPES, mended_config, part_of
-from qwenlab.preparation.tensors import ShardWriter, TensorInfo, layout, pieces, read_header
+from qwenlab.preparation.tensors import ITEM_BYTES, ShardWriter, TensorInfo, layout, pieces, read_header
 from qwenlab.remote.checkpoint import manifest
 from qwenlab.remote.checkpoint.files import FileEntry, digest_file
 from qwenlab.remote.checkpoint.manifest import Manifest
@@ -72,7 +72,7 @@ class _Preparation:
         sizes = {name: layout(plan)[2] for name, plan in plans.items()}
         self._check_room(sum(sizes.values()))
         self.status.say("preparing", f"{self.recipe}: {len(changed)} of {len(headers)} files are written anew")
-        self.status.expect(sum(layout([one])[2] for plan in plans.values() for one in plan))
+        self.status.expect(sum(one.size for plan in plans.values() for one in plan))
         errors: dict[str, Any] = {}
         for name, plan in plans.items():
             errors |= self._shard(name, headers[name], plan)
@@ -142,38 +142,53 @@ class _Preparation:
         """Write one file anew; returns the errors of its requantised tensors."""
         final = self.target / name
         notes = final.with_name(f"{name}.errors")
+        origin = next(entry.sha256 or "" for entry in self.known.files if entry.path == name)
         if final.exists() and notes.exists():
-            self.status.add(sum(layout([one])[2] for one in plan))
             loaded: dict[str, Any] = json.loads(notes.read_text())
-            return loaded
-        with ShardWriter(final, plan) as writer:
+            if loaded.get("origin") == origin:
+                self.status.add(sum(one.size for one in plan))
+                return dict(loaded["errors"])
+        with ShardWriter(final, plan, origin) as writer:
             for tensor in tensors.values():
-                if tensor.name not in writer.done:
-                    writer.finish(tensor.name, self._tensor(writer, name, tensor))
-                self.status.add(sum(layout([one])[2] for one in self._plan({tensor.name: tensor})))
+                if self._part(tensor):
+                    self._quantize(writer, name, tensor)
+                else:
+                    self._copy(writer, name, tensor)
             errors = {key: note for key, note in writer.done.items() if note}
             # before the file gets its name: a named file always has them
-            notes.write_text(json.dumps(errors))
+            notes.write_text(json.dumps({"origin": origin, "errors": errors}))
         return errors
 
-    def _tensor(self, writer: ShardWriter, name: str, tensor: TensorInfo) -> dict[str, Any]:
-        path = self.source / name
-        bits = self._part(tensor)
-        if not bits:
-            for offset, data in pieces(path, tensor):
+    def _copy(self, writer: ShardWriter, name: str, tensor: TensorInfo) -> None:
+        if tensor.name not in writer.done:
+            for offset, data in pieces(self.source / name, tensor):
                 writer.write(tensor.name, offset, data)
-            return {}
+            writer.note(tensor.name, {})
+        self.status.add(tensor.size)
+
+    def _quantize(self, writer: ShardWriter, name: str, tensor: TensorInfo) -> None:
+        """Requantise a tensor from the row that was reached."""
+        bits = self._part(tensor)
         rows, columns = tensor.shape
-        item = (tensor.end - tensor.begin) // math.prod(tensor.shape)
+        row_bytes = {"packed": columns * bits // 8, "scale": columns // GROUP * 2}
+        known = writer.done.get(tensor.name, {})
+        row, error = known.get("rows", 0), Error(**known.get("error", {}))
+        if "bits" in known:
+            row = rows
+        self.status.add(row * sum(row_bytes.values()))
+        rest = replace(tensor, begin=tensor.begin + row * columns * ITEM_BYTES[tensor.dtype])
         at_once = max(1, ELEMENTS_AT_ONCE // columns)
-        error, packed_at, scale_at = Error(), 0, 0
-        for _, data in pieces(path, tensor, at_once * columns * item):
+        for _, data in pieces(self.source / name, rest, at_once * columns * ITEM_BYTES[tensor.dtype]):
             words, scales = quantize(_floats(data, tensor.dtype).reshape(-1, columns), bits, GROUP, error)
-            writer.write(f"{tensor.name}_packed", packed_at, words.data.cast("B"))
-            writer.write(f"{tensor.name}_scale", scale_at, scales.data.cast("B"))
-            packed_at, scale_at = packed_at + words.nbytes, scale_at + scales.nbytes
-        writer.write(f"{tensor.name}_shape", 0, np.array([rows, columns], dtype=np.int64).data.cast("B"))
-        return {"bits": bits, "group": GROUP, **error.to_dict()}
+            writer.write(f"{tensor.name}_packed", row * row_bytes["packed"], words.data.cast("B"))
+            writer.write(f"{tensor.name}_scale", row * row_bytes["scale"], scales.data.cast("B"))
+            row += len(words)
+            writer.note(tensor.name, {"rows": row, "error": asdict(error)})
+            self.status.add(words.nbytes + scales.nbytes)
+        if "bits" not in known:
+            writer.write(f"{tensor.name}_shape", 0, np.array([rows, columns], dtype=np.int64).data.cast("B"))
+            writer.note(tensor.name, {"bits": bits, "group": GROUP, **error.to_dict()})
+        self.status.add(writer.places[f"{tensor.name}_shape"].size)
 
     def _config(self, headers: dict[str, dict[str, TensorInfo]]) -> dict[str, Any]:
         every = [tensor for tensors in headers.values() for tensor in tensors.values()]

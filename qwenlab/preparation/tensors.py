@@ -20,6 +20,7 @@ ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "I64": 8, "F8_E4M3": 1, "
 METADATA = "__metadata__"
 LONGEST_HEADER = 100 << 20  # bytes, the format's own limit
 COPY_BYTES = 8 << 20
+SYNC_BYTES = 64 << 20  # what a crash may cost
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class TensorInfo:
     shape: tuple[int, ...]
     begin: int = 0
     end: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of its content."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
@@ -61,13 +67,12 @@ def layout(tensors: list[TensorInfo]) -> tuple[bytes, dict[str, TensorInfo], int
     header: dict[str, Any] = {METADATA: {"format": "pt"}}
     offset = 0
     for tensor in tensors:
-        size = math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
         header[tensor.name] = {
             "dtype": tensor.dtype,
             "shape": list(tensor.shape),
-            "data_offsets": [offset, offset + size],
+            "data_offsets": [offset, offset + tensor.size],
         }
-        offset += size
+        offset += tensor.size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     base = 8 + len(text)
@@ -81,18 +86,18 @@ def layout(tensors: list[TensorInfo]) -> tuple[bytes, dict[str, TensorInfo], int
 
 
 class ShardWriter:
-    """A file that is filled tensor by tensor and can be taken up again after a crash.
+    """A file that is filled tensor by tensor and can be taken up again after a crash, also within a tensor.
 
-    It grows at `<name>.partial`; `<name>.progress` lists what is on disk for sure, each line one tensor with what its
-    maker noted about it.
+    It grows at `<name>.partial`; `<name>.progress` lists what is on disk for sure: each line a tensor, what its maker
+    noted about it last, and what it was made from (`origin`; what came from elsewhere is written anew).
     """
 
-    def __init__(self, path: Path, tensors: list[TensorInfo]) -> None:
-        self._path = path
+    def __init__(self, path: Path, tensors: list[TensorInfo], origin: str = "") -> None:
+        self._path, self._origin = path, origin
         self._partial = path.with_name(f"{path.name}.partial")
         self._progress = path.with_name(f"{path.name}.progress")
         self._header, self.places, self._size = layout(tensors)
-        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._waiting: dict[str, dict[str, Any]] = {}
         self._unsynced = 0
         self.done: dict[str, dict[str, Any]] = {}
 
@@ -103,12 +108,11 @@ class ShardWriter:
             for line in self._progress.read_text().splitlines():
                 try:
                     note = json.loads(line)
-                    self.done[note["tensor"]] = note["note"]
+                    if note["origin"] == self._origin:
+                        self.done[note["tensor"]] = note["note"]
                 except (ValueError, KeyError):
                     break  # cut off by the crash
-        self._progress.write_text(
-            "".join(json.dumps({"tensor": name, "note": note}) + "\n" for name, note in self.done.items())
-        )
+        self._progress.write_text("".join(self._line(name, note) for name, note in self.done.items()))
         os.ftruncate(self._file, self._size)
         os.pwrite(self._file, self._header, 0)
         return self
@@ -124,20 +128,22 @@ class ShardWriter:
             data, at = data[count:], at + count
             self._unsynced += count
 
-    def finish(self, key: str, note: dict[str, Any]) -> None:
-        """A tensor (or the parts that replace it) is written; it is noted once it is on disk."""
-        self._waiting.append((key, note))
-        self.done[key] = note
-        if self._unsynced > 256 << 20:
+    def note(self, key: str, note: dict[str, Any]) -> None:
+        """So much of a tensor (or of the parts that replace it) is written; it is noted once it is on disk."""
+        self._waiting[key] = self.done[key] = note
+        if self._unsynced > SYNC_BYTES:
             self._sync()
 
     def _sync(self) -> None:
         os.fsync(self._file)
         with self._progress.open("a") as handle:
-            for key, note in self._waiting:
-                handle.write(json.dumps({"tensor": key, "note": note}) + "\n")
+            for key, note in self._waiting.items():
+                handle.write(self._line(key, note))
         self._waiting.clear()
         self._unsynced = 0
+
+    def _line(self, name: str, note: dict[str, Any]) -> str:
+        return json.dumps({"tensor": name, "note": note, "origin": self._origin}) + "\n"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -14,9 +14,19 @@ import pytest
 
 from qwenlab.preparation import prepare as preparation
 from qwenlab.preparation.prepare import prepare
-from qwenlab.preparation.quantize import Error, PrecisionError, from_bfloat16, pack, quantize, to_bfloat16
+from qwenlab.preparation.quantize import (
+    Error,
+    Floats,
+    Halves,
+    PrecisionError,
+    Words,
+    from_bfloat16,
+    pack,
+    quantize,
+    to_bfloat16,
+)
 from qwenlab.preparation.recipes import PARTS, excludes, mended_config
-from qwenlab.preparation.tensors import ShardWriter, TensorInfo, layout, pieces, read_header
+from qwenlab.preparation.tensors import TensorInfo, layout, pieces, read_header
 from qwenlab.remote.checkpoint import manifest
 from qwenlab.remote.checkpoint.files import FileEntry, digest_file
 from qwenlab.remote.checkpoint.manifest import Manifest
@@ -151,33 +161,64 @@ def test_a_second_run_changes_nothing_and_another_source_starts_anew(
     assert np.abs(from_bfloat16(tensor(other, name)) - unpacked(target, name, 8)).max() < 0.001
 
 
-@pytest.mark.parametrize("stop_after", [1, 2, 5, 9])
-def test_stopped_anywhere_it_goes_on_where_it_was(
+@pytest.mark.parametrize("stop_after", [1, 2, 7, 20, 35])
+def test_stopped_anywhere_it_goes_on_where_it_was_also_within_a_tensor(
     source: Path, tmp_path: Path, status: Status, monkeypatch: pytest.MonkeyPatch, stop_after: int
 ) -> None:
-    target = tmp_path / "made"
-    calls: list[str] = []
-    real = preparation._Preparation._tensor
+    monkeypatch.setattr(preparation, "ELEMENTS_AT_ONCE", 100 * 256)
+    rows: list[int] = []
+    stopping = True
 
-    def counted(self: Any, writer: ShardWriter, name: str, info: TensorInfo) -> dict[str, Any]:
-        if len(calls) == stop_after and not resumed:
+    def counted(weights: Floats, bits: int, group: int, error: Error) -> tuple[Words, Halves]:
+        if len(rows) == stop_after and stopping:
             raise KeyboardInterrupt
-        calls.append(info.name)
-        return real(self, writer, name, info)
+        rows.append(len(weights))
+        return quantize(weights, bits, group, error)
 
-    resumed = False
-    monkeypatch.setattr(preparation._Preparation, "_tensor", counted)
+    monkeypatch.setattr(preparation, "quantize", counted)
+    target = tmp_path / "made"
     with pytest.raises(KeyboardInterrupt):
         prepare(source, target, "int8-heads", status)
     assert manifest.read(target) is None
-    resumed = True
+    stopping = False
     prepare(source, target, "int8-heads", status)
-    assert len(calls) == len(set(calls)), "a tensor was made twice"
+    needed, rows[:] = sum(rows), []
     clean = tmp_path / "clean"
     prepare(source, clean, "int8-heads", status)
+    assert needed == sum(rows), "a row was made twice"
     assert {path.name: path.read_bytes() for path in clean.iterdir() if path.name != manifest.NAME} == {
         path.name: path.read_bytes() for path in target.iterdir() if path.name != manifest.NAME
     }
+    one, other = manifest.read(target), manifest.read(clean)
+    assert one is not None
+    assert other is not None
+    assert one.details["tensors"] == other.details["tensors"]
+    assert status.done == status.total
+
+
+def test_what_was_made_from_a_file_that_has_changed_since_is_made_anew(
+    source: Path, tmp_path: Path, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "made"
+    calls = 0
+
+    def stopped(weights: Floats, bits: int, group: int, error: Error) -> tuple[Words, Halves]:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise KeyboardInterrupt
+        return quantize(weights, bits, group, error)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "quantize", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(source, target, "int8-heads", status)
+    assert list(target.glob("*.errors")), "no file was made before the stop"
+    tiny_checkpoint.write(tmp_path / "other", seed=1, files=4)
+    other = whole(tmp_path / "other")
+    prepare(other, target, "int8-heads", status)
+    for name in NAMES:
+        assert np.abs(from_bfloat16(tensor(other, name)) - unpacked(target, name, 8)).max() < 0.001, name
 
 
 def test_nothing_to_prepare_and_unknown_recipes_are_refused(source: Path, tmp_path: Path, status: Status) -> None:
