@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from qwenlab.patches.manifest import load
+from tests.patches import make_checkpoints
 from tests.patches.trees import Tree, patched, stock
-from tests.vllm_env import environment
 
 HERE = Path(__file__).parent
 MAKERS = {"stock": stock, "patched": patched}
@@ -36,8 +36,7 @@ def tree_of(tmp_path_factory: pytest.TempPathFactory) -> TreeOf:
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny target and drafter."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    python = environment("0.33.0").python
-    subprocess.run([str(python), str(HERE / "make_checkpoints.py"), str(folder)], check=True, capture_output=True)
+    make_checkpoints.main(folder)
     return folder
 
 

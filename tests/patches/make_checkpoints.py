@@ -1,131 +1,65 @@
-"""Writes tiny random checkpoints of the served model and its DFlash2 drafter: `python make_checkpoints.py FOLDER`.
+"""Writes tiny random checkpoints of the served model and its DFlash2 drafter.
 
-Runs under the interpreter of `tests.vllm_env`, which has torch, safetensors and tokenizers. The weights are the same
-at every run and on every layout (real files, not vLLM's dummy weights, which differ between shardings). All but
-`SPOKEN` rows of the output head are zero: so few tokens compete that a random drafter is sometimes right.
+usage: python -m tests.patches.make_checkpoints FOLDER
+
+The weights are the same at every run and on every layout (real files, not vLLM's dummy weights, which differ between
+shardings). All but the `SPOKEN` rows of the output head are zero: so few tokens compete that a random drafter is
+sometimes right, and all others have a logit of exactly 0.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+import numpy as np
 
-LAYERS, HIDDEN, INTER, VOCAB = 8, 128, 256, 1024
-HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
-GDN_K_HEADS, GDN_V_HEADS, GDN_DIM, CONV = 2, 4, 64, 4
+from qwenlab.preparation.quantize import Floats, to_bfloat16
+from qwenlab.preparation.tensors import TensorInfo, layout
+from tests.lab.tiny_model import CONTEXT, LAYERS, Shape, TinyModel, write_documents
+
+MODEL = TinyModel(
+    hidden=128, intermediate=256, vocabulary=1024, heads=4, kv_heads=2, gdn_key_heads=2, gdn_value_heads=4
+)
 DRAFT_LAYERS, TAPS, GROUP, RANK = 2, 4, 64, 16
 TARGET_LAYER_IDS = (1, 3, 5)
-SPOKEN = 6
-FULL = 4  # every fourth layer is full attention
-
-Weights = dict[str, torch.Tensor]
-Draw = Callable[..., torch.Tensor]
-
-
-def drawer(seed: int) -> Draw:
-    """A function that draws normally distributed weights of a shape, always the same for the same seed."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(*shape: int, std: float = 0.08, mean: float = 0.0) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator) * std + mean
-
-    return draw
-
-
-def text_config() -> dict[str, Any]:
-    return {
-        "model_type": "qwen3_5_text",
-        "vocab_size": VOCAB,
-        "hidden_size": HIDDEN,
-        "intermediate_size": INTER,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM,
-        "linear_conv_kernel_dim": CONV,
-        "linear_key_head_dim": GDN_DIM,
-        "linear_value_head_dim": GDN_DIM,
-        "linear_num_key_heads": GDN_K_HEADS,
-        "linear_num_value_heads": GDN_V_HEADS,
-        "layer_types": ["full_attention" if (i + 1) % FULL == 0 else "linear_attention" for i in range(LAYERS)],
-        "full_attention_interval": FULL,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": False,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 10000000,
-            "partial_rotary_factor": 0.25,
-            "mrope_section": [4, 2, 2],
-            "mrope_interleaved": True,
-        },
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "attn_output_gate": True,
-        "dtype": "bfloat16",
-        "eos_token_id": 2,
-        "mtp_num_hidden_layers": 1,
-        "mamba_ssm_dtype": "float32",
-    }
+SPOKEN = range(40, 46)  # token ids
+# Normal distributions by the end of a tensor's name: deviation, mean; the first that fits. The recurrent layers' inputs
+# are large enough to have an output well above rounding: else the norm behind it blows the rounding up, and logits of
+# the same model in bfloat16 and float32 are up to 1.7 apart instead of 0.3.
+SPREADS = (
+    ("embed_tokens.weight", 0.6, 0.0),
+    ("lm_head.weight", 0.5, 0.0),
+    ("in_proj_qkv.weight", 0.24, 0.0),
+    ("conv1d.weight", 0.8, 0.0),
+    ("A_log", 0.3, 0.0),
+    ("dt_bias", 0.3, 0.0),
+    ("linear_attn.norm.weight", 0.08, 1.0),
+    ("base_kernel", 0.08, 0.5),
+    ("", 0.08, 0.0),
+)
 
 
-def vision_config() -> dict[str, Any]:
-    return {
-        "model_type": "qwen3_5",
-        "depth": 2,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_heads": 4,
-        "patch_size": 16,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "in_channels": 3,
-        "out_hidden_size": HIDDEN,
-        "num_position_embeddings": 256,
-        "deepstack_visual_indexes": [],
-        "hidden_act": "gelu_pytorch_tanh",
-        "initializer_range": 0.02,
-    }
-
-
-def target_config() -> dict[str, Any]:
-    return {
-        "architectures": ["Qwen3_5ForConditionalGeneration"],
-        "model_type": "qwen3_5",
-        "text_config": text_config(),
-        "vision_config": vision_config(),
-        "tie_word_embeddings": False,
-        "image_token_id": 3,
-        "video_token_id": 4,
-        "vision_start_token_id": 5,
-        "vision_end_token_id": 6,
-        "dtype": "bfloat16",
-    }
-
-
-def draft_config() -> dict[str, Any]:
+def draft_config(model: TinyModel) -> dict[str, Any]:
+    """config.json of the drafter."""
     return {
         "architectures": ["DFlash2DraftModel"],
         "model_type": "qwen3",
-        "hidden_size": HIDDEN,
-        "intermediate_size": INTER,
+        "hidden_size": model.hidden,
+        "intermediate_size": model.intermediate,
         "num_hidden_layers": DRAFT_LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM,
-        "vocab_size": VOCAB,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+        "vocab_size": model.vocabulary,
         "layer_types": ["sliding_attention"] * DRAFT_LAYERS,
         "sliding_window": 128,
         "use_sliding_window": True,
         "max_window_layers": 0,
-        "max_position_embeddings": 4096,
+        "max_position_embeddings": CONTEXT,
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000000,
         "hidden_act": "silu",
@@ -147,127 +81,67 @@ def draft_config() -> dict[str, Any]:
     }
 
 
-def mlp(draw: Draw, at: str) -> Iterator[tuple[str, torch.Tensor]]:
-    yield f"{at}.mlp.gate_proj.weight", draw(INTER, HIDDEN)
-    yield f"{at}.mlp.up_proj.weight", draw(INTER, HIDDEN)
-    yield f"{at}.mlp.down_proj.weight", draw(HIDDEN, INTER)
-
-
-def attention(draw: Draw, at: str, *, gated: bool) -> Iterator[tuple[str, torch.Tensor]]:
-    yield f"{at}.self_attn.q_proj.weight", draw(HEADS * HEAD_DIM * (2 if gated else 1), HIDDEN)
-    yield f"{at}.self_attn.k_proj.weight", draw(KV_HEADS * HEAD_DIM, HIDDEN)
-    yield f"{at}.self_attn.v_proj.weight", draw(KV_HEADS * HEAD_DIM, HIDDEN)
-    yield f"{at}.self_attn.o_proj.weight", draw(HIDDEN, HEADS * HEAD_DIM)
-    mean = 0.0 if gated else 1.0  # Qwen3.5's norms add one to the weight
-    yield f"{at}.self_attn.q_norm.weight", draw(HEAD_DIM, mean=mean)
-    yield f"{at}.self_attn.k_norm.weight", draw(HEAD_DIM, mean=mean)
-
-
-def norms(draw: Draw, at: str, mean: float) -> Iterator[tuple[str, torch.Tensor]]:
-    yield f"{at}.input_layernorm.weight", draw(HIDDEN, mean=mean)
-    yield f"{at}.post_attention_layernorm.weight", draw(HIDDEN, mean=mean)
-
-
-def gdn(draw: Draw, at: str) -> Iterator[tuple[str, torch.Tensor]]:
-    key, value = GDN_K_HEADS * GDN_DIM, GDN_V_HEADS * GDN_DIM
-    yield f"{at}.linear_attn.in_proj_qkv.weight", draw(2 * key + value, HIDDEN)
-    yield f"{at}.linear_attn.in_proj_z.weight", draw(value, HIDDEN)
-    yield f"{at}.linear_attn.in_proj_b.weight", draw(GDN_V_HEADS, HIDDEN)
-    yield f"{at}.linear_attn.in_proj_a.weight", draw(GDN_V_HEADS, HIDDEN)
-    yield f"{at}.linear_attn.conv1d.weight", draw(2 * key + value, 1, CONV, std=0.4)
-    yield f"{at}.linear_attn.A_log", draw(GDN_V_HEADS, std=0.3)
-    yield f"{at}.linear_attn.dt_bias", draw(GDN_V_HEADS, std=0.3)
-    yield f"{at}.linear_attn.norm.weight", draw(GDN_DIM, mean=1.0)
-    yield f"{at}.linear_attn.out_proj.weight", draw(HIDDEN, value)
-
-
-def target_weights() -> Weights:
-    draw = drawer(11)
-    weights: Weights = {"model.language_model.embed_tokens.weight": draw(VOCAB, HIDDEN, std=0.3)}
-    for index in range(LAYERS):
-        at = f"model.language_model.layers.{index}"
-        full = (index + 1) % FULL == 0
-        weights.update(attention(draw, at, gated=True) if full else gdn(draw, at))
-        weights.update(mlp(draw, at))
-        weights.update(norms(draw, at, mean=0.0))
-    weights["model.language_model.norm.weight"] = draw(HIDDEN)
-    head = torch.zeros(VOCAB, HIDDEN)
-    head[40 : 40 + SPOKEN] = draw(SPOKEN, HIDDEN, std=0.5)
-    weights["lm_head.weight"] = head
-    weights["mtp.fc.weight"] = draw(HIDDEN, 2 * HIDDEN)
-    weights.update(attention(draw, "mtp.layers.0", gated=True))
-    weights.update(mlp(draw, "mtp.layers.0"))
-    weights.update(norms(draw, "mtp.layers.0", mean=0.0))
-    for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding"):
-        weights[f"mtp.{name}.weight"] = draw(HIDDEN)
-    return weights
-
-
-def draft_weights() -> Weights:
-    draw = drawer(13)
-    weights: Weights = {"fc.weight": draw(HIDDEN, HIDDEN * len(TARGET_LAYER_IDS))}
-    for name in ("hidden_norm", "norm"):
-        weights[f"{name}.weight"] = draw(HIDDEN, mean=1.0)
-    for index in range(DRAFT_LAYERS):
-        at = f"layers.{index}"
-        weights.update(attention(draw, at, gated=False))
-        weights.update(mlp(draw, at))
-        weights.update(norms(draw, at, mean=1.0))
-        for conv in ("attention_conv", "mlp_conv"):
-            weights[f"{at}.{conv}.base_kernel"] = draw(2, TAPS, HIDDEN, mean=0.5)
-            weights[f"{at}.{conv}.kernel_projection.weight"] = draw(2 * TAPS * (HIDDEN // GROUP), HIDDEN)
-    weights["candidate_selector.predecessor_codebook"] = draw(VOCAB, RANK)
-    weights["candidate_selector.successor_codebook"] = draw(VOCAB, RANK)
-    weights["candidate_selector.hidden_projection.weight"] = draw(RANK, HIDDEN)
-    return weights
-
-
-def tokenizer_files(folder: Path) -> None:
-    tokenizer: Any = Tokenizer(models.BPE(byte_fallback=False))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=600,
-        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    tokenizer.train_from_iterator(["the rack hums and the fans turn while tokens come and go"] * 50, trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    template = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "model_max_length": 4096,
-        "chat_template": template + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+def draft_tensors(model: TinyModel) -> dict[str, Shape]:
+    """Tensors of the drafter by name."""
+    hidden, inner = model.hidden, model.intermediate
+    query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    layer: dict[str, Shape] = {
+        "self_attn.q_proj.weight": (query, hidden),
+        "self_attn.k_proj.weight": (key, hidden),
+        "self_attn.v_proj.weight": (key, hidden),
+        "self_attn.o_proj.weight": (hidden, query),
+        "self_attn.q_norm.weight": (model.head_dim,),
+        "self_attn.k_norm.weight": (model.head_dim,),
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 2}))
-    processor = {
-        "size": {"shortest_edge": 65536, "longest_edge": 262144},
-        "patch_size": 16,
-        "temporal_patch_size": 2,
-        "merge_size": 2,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
-        "image_processor_type": "Qwen2VLImageProcessorFast",
-        "processor_class": "Qwen3VLProcessor",
+    for conv in ("attention_conv", "mlp_conv"):
+        layer[f"{conv}.base_kernel"] = (2, TAPS, hidden)
+        layer[f"{conv}.kernel_projection.weight"] = (2 * TAPS * (hidden // GROUP), hidden)
+    return {
+        "fc.weight": (hidden, hidden * len(TARGET_LAYER_IDS)),
+        "hidden_norm.weight": (hidden,),
+        "norm.weight": (hidden,),
+        **{f"layers.{index}.{name}": shape for index in range(DRAFT_LAYERS) for name, shape in layer.items()},
+        "candidate_selector.predecessor_codebook": (model.vocabulary, RANK),
+        "candidate_selector.successor_codebook": (model.vocabulary, RANK),
+        "candidate_selector.hidden_projection.weight": (RANK, hidden),
     }
-    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
 
 
-def write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
+def draw(name: str, shape: Shape, seed: int, *, norms: float) -> Floats:
+    """Weights of a tensor; `norms`: mean of the norms' weights, 0 where the model adds one to them, else 1."""
+    deviation, mean = next(one[1:] for one in SPREADS if name.endswith(one[0]))
+    if len(shape) == 1 and name.endswith("norm.weight") and "linear_attn" not in name:
+        mean = norms
+    generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    values: Floats = generator.normal(mean, deviation, shape).astype(np.float32)
+    if name == "lm_head.weight":
+        silent = np.ones(shape[0], dtype=bool)
+        silent[list(SPOKEN)] = False
+        values[silent] = 0
+    return values
+
+
+def write(folder: Path, config: dict[str, Any], tensors: Mapping[str, Shape], seed: int, *, norms: float) -> None:
+    """Write one checkpoint."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer_files(folder)
-    save_file(
-        {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in weights.items()}, folder / "model.safetensors"
-    )
-    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    write_documents(folder, config)
+    header, _, _ = layout([TensorInfo(name, "BF16", shape) for name, shape in tensors.items()])
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(header)
+        for name, shape in tensors.items():
+            file.write(to_bfloat16(draw(name, shape, seed, norms=norms)).tobytes())
 
 
-def main(folder: Path) -> None:
-    write(folder / "target", target_config(), target_weights())
-    write(folder / "drafter", draft_config(), draft_weights())
+def main(folder: Path, model: TinyModel = MODEL) -> None:
+    """Write `target` and `drafter` below `folder`. The target's vision tower is left out: text alone is served."""
+    text = {name: shape for name, shape in model.tensors().items() if not name.startswith("model.visual.")}
+    write(folder / "target", model.config(), text, 11, norms=0.0)
+    write(folder / "drafter", draft_config(model), draft_tensors(model), 13, norms=1.0)
 
 
 if __name__ == "__main__":

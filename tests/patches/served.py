@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.patches.trees import Tree
 
-HERE = Path(__file__).parent
+V2_ON_CPU = Path(__file__).parent / "v2_on_cpu"
 KEY = "key-of-the-served-tests"
 START_SECONDS = 420
 
@@ -36,6 +36,16 @@ class Answer:
     tokens: tuple[int, ...]
     gaps: tuple[float, ...]
     cached: int
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Token `at` (from 1) was another than expected, which was ahead of all others by `gap` nats."""
+
+    at: int
+    token: int
+    expected: int
+    gap: float
 
 
 @dataclass(frozen=True)
@@ -88,22 +98,26 @@ class Server:
             int(details.get("cached_tokens") or 0),
         )
 
-    def follow(self, prompt: Sequence[int], reference: Answer, tie: float) -> list[str]:
-        """Where greedy decoding leaves `reference` for another reason than rounding; all its tokens are compared.
+    def forced(self, tokens: Sequence[int], count: int = 20) -> list[dict[int, float]]:
+        """Log-probabilities by token of the `count` best at each place of `tokens` but the first, in nats."""
+        answer = self.request(
+            "/v1/completions",
+            {"model": "q", "prompt": list(tokens), "max_tokens": 1, "temperature": 0, "prompt_logprobs": count},
+        )
+        places = answer["choices"][0]["prompt_logprobs"][1:]
+        return [{int(token): float(entry["logprob"]) for token, entry in place.items()} for place in places]
 
-        Two tokens within `tie` nats of each other may fall either way; then the reference's token is given and decoding
-        goes on from there.
-        """
-        at, wrong = 0, []
+    def follow(self, prompt: Sequence[int], reference: Answer) -> list[Departure]:
+        """Where greedy decoding leaves `reference`; there the reference's token is given and it goes on from it."""
+        at, found = 0, []
         while at < len(reference.tokens):
-            found = self.ask([*prompt, *reference.tokens[:at]], len(reference.tokens) - at).tokens
-            for token, expected in zip(found, reference.tokens[at:], strict=True):
+            tokens = self.ask([*prompt, *reference.tokens[:at]], len(reference.tokens) - at).tokens
+            for token, expected in zip(tokens, reference.tokens[at:], strict=True):
                 at += 1
                 if token != expected:
-                    if reference.gaps[at - 1] >= tie:
-                        wrong.append(f"token {at}: {token}, not {expected} (ahead by {reference.gaps[at - 1]:.2f})")
+                    found.append(Departure(at, token, expected, reference.gaps[at - 1]))
                     break
-        return wrong
+        return found
 
     def metric(self, name: str) -> float:
         """Sum of a metric over its labels."""
@@ -128,9 +142,12 @@ def _start(tree: Tree, log: Path, arguments: Sequence[str], extra: dict[str, str
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "1",
             "TORCHDYNAMO_DISABLE": "1",  # there is no compiler behind the stand-in for Triton
+            # three to five processes an engine; compiling every module anew takes more than half of each one's start
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(tree.folder.with_name(f"{tree.folder.name}-bytecode")),
             **extra,
         },
-        first=[HERE / "v2_on_cpu"],
+        first=[V2_ON_CPU],
     )
     with log.open("wb") as output:
         return subprocess.Popen(

@@ -2,7 +2,9 @@
 
 Triton's interpreter runs the kernels in NumPy, a stand-in "cpu" backend makes vLLM believe that Triton is usable, and
 the CPU platform keeps asynchronous scheduling on, which a pipeline with a drafter needs. torchvision, whose builds on
-PyPI do not import beside a CPU build of torch, is replaced by empty modules: text alone never calls it.
+PyPI do not import beside a CPU build of torch, is replaced by empty modules: text alone never calls it. Packed weights
+of a width that the CPU's own kernel does not take (it takes 4 bit) are unpacked at start-up by vLLM's code for its
+layout and served as 16-bit ones.
 """
 
 from __future__ import annotations
@@ -39,6 +41,46 @@ def _keep_async_scheduling(module: types.ModuleType) -> None:
         config.scheduler_config.async_scheduling = True
 
     platform.check_and_update_config = classmethod(check_and_update_config)
+
+
+def _offer_unpacking(module: types.ModuleType) -> None:
+    base: Any = module.__dict__["MPLinearKernel"]
+
+    class UnpackedLinearKernel(base):  # type: ignore[misc]
+        @classmethod
+        def get_min_capability(cls) -> int:
+            return -1
+
+        @classmethod
+        def can_implement(cls, config: Any) -> tuple[bool, str | None]:
+            return not config.zero_points, "asymmetric"
+
+        def process_weights_after_loading(self, layer: Any) -> None:
+            torch: Any = importlib.import_module("torch")
+            packing: Any = importlib.import_module("vllm.model_executor.layers.quantization.utils.quant_utils")
+            layers: Any = importlib.import_module("vllm.model_executor.layers.utils")
+            packed, scales = getattr(layer, self.w_q_name), getattr(layer, self.w_s_name)
+            kind = self.config.weight_type
+            stored = packing.unpack_quantized_values_into_int32(packed.data, kind, packed.packed_dim)
+            codes = (stored - kind.bias).float().unflatten(1, (scales.shape[1], -1))
+            weight = (codes * scales.data.float().unsqueeze(2)).flatten(1).to(self.config.act_type)
+            layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+            layers.dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
+
+        def apply_weights(self, layer: Any, x: Any, bias: Any = None) -> Any:
+            return layer.cpu_linear(x, layer.weight, bias)
+
+    offered: Any = module.__dict__["_POSSIBLE_KERNELS"]
+    for platform, kernels in offered.items():
+        if platform.name == "CPU":
+            kernels.append(UnpackedLinearKernel)
+
+
+def _wait_asleep(module: types.ModuleType) -> None:
+    """Processes that wait for each other sleep at once: spinning for a second first, they take each other's cores."""
+    start = module.__dict__["SpinCondition"].__init__
+    assert start.__defaults__ == (1,), "its only default was the seconds to spin"
+    start.__defaults__ = (0,)
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -97,3 +139,5 @@ class _Hollow(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 _offer_triton_backend()
 sys.meta_path.insert(0, _Hollow("torchvision"))
 sys.meta_path.insert(0, _AfterImport("vllm.platforms.cpu", _keep_async_scheduling))
+sys.meta_path.insert(0, _AfterImport("vllm.model_executor.kernels.linear", _offer_unpacking))
+sys.meta_path.insert(0, _AfterImport("vllm.distributed.device_communicators.shm_broadcast", _wait_asleep))
