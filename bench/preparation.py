@@ -1,6 +1,6 @@
 """What preparing a checkpoint of full size costs:  python -m bench.preparation [--recipe int8-heads] [--kills 4]
 
-Head, embedding and MTP module have their full shapes (random weights, 5.9 GiB in bfloat16 for the 27B); the layers,
+Head, embedding and MTP module have their full shapes (random weights, 5.5 GiB in bfloat16 for the 27B); the layers,
 which a preparation only links, are one small file. Needs 13 GiB below --folder. Figures:
 
 * peak resident memory of the preparation, against the bound of 6 GiB;

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from qwenlab.preparation.prepare import prepare
-from qwenlab.preparation.quantize import Error, from_bfloat16, quantize, to_bfloat16
+from qwenlab.preparation.quantize import Error, Floats, Halves, from_bfloat16, quantize, to_bfloat16
 from qwenlab.preparation.tensors import ShardWriter, pieces, read_header
 from qwenlab.remote.checkpoint import manifest
 from qwenlab.remote.checkpoint.status import Status
@@ -83,12 +83,19 @@ def dequantised(source: Path, made: Path, target: Path, bits: dict[str, int]) ->
         with ShardWriter(target / path.name, list(tensors.values())) as writer:
             for name, info in tensors.items():
                 if name in bits:
-                    values = to_bfloat16(unpacked(made, name, bits[name]).astype(np.float32))
+                    values = halves(name, unpacked(made, name, bits[name]).astype(np.float32))
                     writer.write(name, 0, values.data.cast("B"))
                 else:
                     for offset, data in pieces(path, info):
                         writer.write(name, offset, data)
     return target
+
+
+def halves(name: str, values: Floats) -> Halves:
+    """bfloat16 as the engine comes to it: Triton's interpreter, which looks embeddings up here, cuts the rest off."""
+    if "embed_tokens" in name:
+        return (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return to_bfloat16(values)
 
 
 def prepared(source: Path, folder: Path, recipe: str) -> tuple[Path, dict[str, int]]:
