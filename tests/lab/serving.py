@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -102,8 +101,3 @@ def request(host: Host, method: str, path: str, key: str | None, port: int = 800
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, b""
-
-
-def engine_pids(host: Host, pattern: str) -> list[str]:
-    """Processes whose title matches: vLLM names its own (`VLLM::EngineCore`, `VLLM::Worker_TP1`)."""
-    return host.ssh_run(f"pgrep -f {json.dumps(pattern)}", check=False).stdout.split()

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
-import time
-import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 
 from tests import lab
-from tests.lab.deploying import API_KEY, ask
+from tests.lab.deploying import ask
 from tests.lab.serving import (
-    GATE,
     UNIT,
     Served,
     forget_restarts,
@@ -25,10 +19,6 @@ from tests.lab.serving import (
     wait,
     wait_for_another_start,
 )
-from tests.sim import inventory
-from tests.sim.faults import Fault as CardFault
-from tests.sim.inventory import Process
-from tests.sim.lab_host import SimulatedGpus
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -53,7 +43,7 @@ time.sleep(3600)
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A host that serves, with a limit to its memory."""
-    spec = lab.HostSpec(release="bookworm", memory_mib=MEMORY_MIB, packages=("faketime",))
+    spec = lab.HostSpec(release="bookworm", memory_mib=MEMORY_MIB)
     with served_host(tmp_path_factory.mktemp("faults"), spec) as host:
         host.host.put(HOG.encode(), "/root/hog.py")
         host.host.put(SQUATTER.encode(), "/root/squatter.py")
@@ -175,92 +165,3 @@ def test_health_still_answers_while_the_core_stalls(serving: lab.Host) -> None:
         assert request(serving, "GET", "/health", None)[0] == 200
     finally:
         serving.ssh_run(f"kill -CONT {CORE}")
-
-
-@pytest.fixture(scope="module")
-def carded(served: Served) -> Iterator[SimulatedGpus]:
-    """The host with two simulated cards, the first of which its engine is to have."""
-    host, machine = served.host, inventory.load("2x3090-nvlink")
-    cards = SimulatedGpus(host)
-    cards.install(machine)
-    uuid = machine.uuid(0)
-    host.ssh_run(
-        f'cp -a {GATE} /root/ && sed -i \'s/"cards": \\[\\]/"cards": ["{uuid}"]/; '
-        f's/"need_mib": {{}}/"need_mib": {{"{uuid}": 20480}}/\' {GATE} && grep -q {uuid} {GATE}'
-    )
-    yield cards
-    host.ssh_run(f"mv /root/cpu.gate.json {GATE}")
-    cards.remove()
-
-
-def test_a_card_that_another_program_holds_is_waited_for(carded: SimulatedGpus, serving: lab.Host) -> None:
-    before = show(serving, "MainPID")
-    carded.set_faults(CardFault.processes(0, Process(pid=1, name="other", mib=9_000)))
-    serving.ssh_run(f"kill -9 {before}")
-    wait(serving, f"systemctl status --no-pager {UNIT} | grep -q 'the plan needs 20480: held by process 1'", 60)
-    carded.set_faults(CardFault())
-    wait_for_another_start(serving, before)
-
-
-def test_an_engine_whose_card_is_gone_stays_down_with_words_and_starts_once_it_is_back(
-    carded: SimulatedGpus, serving: lab.Host
-) -> None:
-    before = show(serving, "MainPID")
-    carded.set_faults(CardFault.absent(0))
-    serving.ssh_run(f"kill -9 {before}")
-    wait(serving, f"systemctl is-failed --quiet {UNIT}", 60)
-    assert show(serving, "ExecMainStatus") == "78"
-    assert "is not there; if it was taken out, deploy again" in show(serving, "StatusText")
-    carded.set_faults(CardFault())
-    serving.ssh_run("systemctl start qwen", timeout=300)
-
-
-DAY_S = 86400
-CLOCK = {
-    # what the engine's processes, its gate and its probe read as the date; clocks that no one sets stay as they are
-    "LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
-    "FAKETIME_TIMESTAMP_FILE": "/var/lib/qwen/clock",
-    "FAKETIME_CACHE_DURATION": "1",
-    "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-}
-
-
-def test_a_jump_of_the_clock_is_nothing_to_it(served: Served) -> None:
-    host = served.host
-    run = served.redeploy(qwen_engine_env=CLOCK)
-    assert run.code == 0, run.text
-    before = show(host, "MainPID")
-    for days in (400, -400):
-        host.put(f"{days:+}d\n".encode(), CLOCK["FAKETIME_TIMESTAMP_FILE"])
-        fed = show(host, "WatchdogTimestampMonotonic")
-        wait(host, f"[ $(systemctl show -p WatchdogTimestampMonotonic --value {UNIT}) -gt {fed} ]", 60)
-        status, answer = ask(host)
-        assert status == 200
-        assert abs(answer["created"] - time.time() - days * DAY_S) < DAY_S
-    assert show(host, "MainPID") == before
-    forget_restarts(host)
-    host.ssh_run(f"kill -9 {before}")
-    wait_for_another_start(host, before)
-    assert ask(host)[0] == 200
-
-
-def test_a_stop_lets_answers_end_that_have_begun(serving: lab.Host) -> None:
-    asked = threading.Event()
-
-    def stream() -> list[str]:
-        body = {"model": "qwen", "prompt": "Once", "max_tokens": 60, "ignore_eos": True, "stream": True}
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {API_KEY}"}
-        url = f"http://{serving.address}:8000/v1/completions"
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=200) as answer:
-            lines = [answer.readline().decode()]
-            asked.set()
-            return [line for line in [*lines, *(raw.decode() for raw in answer)] if line.strip()]
-
-    with ThreadPoolExecutor(3) as pool:
-        answers = [pool.submit(stream) for _ in range(3)]
-        assert asked.wait(120)
-        serving.ssh_run("systemctl stop qwen", timeout=200)
-        assert [answer.result()[-1].strip() for answer in answers] == ["data: [DONE]"] * 3
-    assert show(serving, "Result") == "success"
-    serving.ssh_run("systemctl start qwen", timeout=600)

@@ -1,4 +1,4 @@
-"""Several engines on one host, and one engine of several ranks: what `systemctl` and a deploy do with them."""
+"""Several engines on one host: what `systemctl` and a deploy do with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests import lab
 from tests.lab.deploying import ask
-from tests.lab.serving import Served, engine_pids, served_host, show, wait, wait_for_another_start
+from tests.lab.serving import Served, served_host, show, wait, wait_for_another_start
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -98,28 +98,3 @@ def test_an_engine_that_is_added_starts_beside_the_other(served: Served) -> None
     assert run.code == 0, run.text
     assert show(host, "MainPID", FIRST) == first
     assert ask(host, port=8001)[0] == 200
-
-
-def test_two_ranks_share_one_engine(served: Served) -> None:
-    run = served.redeploy(qwen_cpu_engines=1, qwen_tensor_parallel=2)
-    assert run.code == 0, run.text
-    assert len(engine_pids(served.host, "^VLLM::Worker")) == 2
-    assert ask(served.host)[0] == 200
-
-
-def test_a_killed_rank_takes_its_engine_with_it_and_both_come_back(served: Served) -> None:
-    host = served.host
-    before, ranks = show(host, "MainPID", FIRST), engine_pids(host, "^VLLM::Worker")
-    host.ssh_run(f"kill -9 {ranks[1]}")
-    wait_for_another_start(host, before, FIRST)
-    assert not set(ranks) & set(engine_pids(host, "^VLLM::Worker"))
-    assert ask(host)[0] == 200
-
-
-def test_a_stop_leaves_no_process_and_no_shared_memory(served: Served) -> None:
-    host = served.host
-    host.ssh_run("systemctl stop qwen")
-    assert host.ssh_run("pgrep -u qwen", check=False).stdout == ""
-    assert host.ssh_run("find /dev/shm -user qwen").stdout == ""
-    host.ssh_run("systemctl start qwen", timeout=600)
-    assert ask(host)[0] == 200
