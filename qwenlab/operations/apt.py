@@ -10,6 +10,7 @@ from pyinfra.api.command import QuoteString, StringCommand
 from qwenlab.driver.words import APT_ADVICE
 
 APT = "LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout={timeout} {arguments}"
+NO_SOURCES = "-o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=/dev/null"
 KEEP_CONFIGURATION = "-o Dpkg::Options::=--force-confold"
 # The lock on package lists is not covered by DPkg::Lock::Timeout, so an update asks again until the time is up. And apt
 # that has waited for dpkg's lock in vain does not say who holds it; apt that does not wait does.
@@ -41,6 +42,14 @@ def install(names: Iterable[str], *, timeout: int, more: str = "") -> StringComm
     """Install packages with what they need and nothing else; changed configuration files are kept."""
     options = f"install --yes --no-install-recommends {KEEP_CONFIGURATION}{f' {more}' if more else ''}"
     return apt_get(options, names, timeout=timeout)
+
+
+def install_files(paths: Iterable[str], *, timeout: int) -> StringCommand:
+    """Install .deb files that lie on the host, with no other source: apt knows them and what is installed.
+
+    `--no-download` would not do: apt counts a local file among what it has to fetch and gives up (apt 2.6).
+    """
+    return install(paths, timeout=timeout, more=NO_SOURCES)
 
 
 def update(*, timeout: int, only: str | None = None) -> StringCommand:

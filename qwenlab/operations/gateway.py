@@ -81,7 +81,7 @@ def install(settings: Settings, debs: Mapping[str, str] | None = None) -> Genera
             yield apt.update(timeout=settings.apt_lock_timeout_s)
             yield apt.install([PACKAGE], timeout=settings.apt_lock_timeout_s)
         else:
-            yield apt.install([debs[PACKAGE]], timeout=settings.apt_lock_timeout_s, more="--no-download")
+            yield apt.install_files([debs[PACKAGE]], timeout=settings.apt_lock_timeout_s)
         yield StringCommand("systemctl unmask --quiet haproxy.service && systemctl disable --quiet haproxy.service")
     if USER not in host.get_fact(Users):
         yield StringCommand("useradd --system --user-group --no-create-home --home-dir /nonexistent", USER)

@@ -74,7 +74,7 @@ def packages(
             return
         # with what they depend on, as far as it is in the bundle; apt says what is not
         files = [path for name, path in debs.items() if name not in there]
-        yield apt.install(files, timeout=lock_timeout_s, more="--no-download")
+        yield apt.install_files(files, timeout=lock_timeout_s)
         return
     yield apt.update(timeout=lock_timeout_s)
     yield apt.install(missing, timeout=lock_timeout_s)
