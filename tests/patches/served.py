@@ -219,7 +219,8 @@ def _wait(server: Server, processes: Sequence[subprocess.Popen[bytes]], logs: Se
             _pause(processes[0])
         else:
             return
-    tails = "\n".join(log.read_text(errors="replace")[-6000:] for log in logs)
+    # long: a worker's own error comes before what its death does to all others
+    tails = "\n".join(log.read_text(errors="replace")[-40_000:] for log in logs)
     raise RuntimeError(f"vLLM did not come up:\n{tails}")
 
 
