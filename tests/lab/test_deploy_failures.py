@@ -127,7 +127,7 @@ def test_a_power_cut_during_the_build_leaves_no_release_and_the_next_run_builds_
     patient.sources.hub.faults[:] = [faults.repository_missing()]
     run = patient.deploy()
     patient.sources.hub.faults.clear()
-    assert "Release" in " ".join(run.changed) or "does not know it" in run.text, run.text
+    assert "Release" in " ".join(run.changed) or "(HTTP 404)" in run.text, run.text
     (release,) = patient.releases()
     assert release.startswith("cpu-0.32.0-")
 
@@ -137,7 +137,7 @@ def test_a_power_cut_during_the_build_leaves_no_release_and_the_next_run_builds_
     [
         (faults.unauthorized(), ["HTTP 401", "qwen_hub_token_file"]),
         (faults.gated(), ["gated", "accept its licence", "qwen_hub_token_file"]),
-        (faults.repository_missing(), ["does not know it", "check the repository's name"]),
+        (faults.repository_missing(), ["knows no lab/tiny-qwen3.5 (HTTP 404)", "check the name"]),
         (faults.broken(500), ["is in trouble (HTTP 500)", "deploy again later"]),
     ],
     ids=["401", "403", "404", "500"],
