@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.patches.conftest import TreeOf
-from tests.patches.layouts import ALL, LAYOUTS, OTHER_SUMS, PIPELINE, VERSIONS, speculation
+from tests.patches.layouts import ALL, LAST_BLOCK_DROPPED, LAYOUTS, OTHER_SUMS, PIPELINE, VERSIONS, speculation
 from tests.patches.make_checkpoints import SPOKEN
 from tests.patches.served import KEY, V2_ON_CPU, Answer, Departure, Server, free_port, serve
 from tests.vllm_env import environment
@@ -135,7 +135,7 @@ def test_a_cached_prefix_gives_the_fresh_answer(engine: Engine, visits: Visits) 
     visit = visits(*engine)
     fresh = visit.answers[-1]
     assert fresh.cached == 0
-    assert visit.cached.cached >= 512
+    assert (visit.cached.cached >= 512) == ((engine[0], engine[2]) not in LAST_BLOCK_DROPPED)
     assert visit.cached.tokens == fresh.tokens
 
 
