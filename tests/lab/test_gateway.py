@@ -209,7 +209,7 @@ def test_each_distributions_haproxy_starts_with_the_files(release: str, tmp_path
 
 def told_to_be_down(host: lab.Host, folder: Path) -> bool:
     """Whether /health says that there is no engine; HAProxy takes an engine for good until its first look."""
-    return any(health(host, folder) == 503 for _ in range(200))
+    return any(health(host, folder) == 503 for _ in range(5000))
 
 
 def health(host: lab.Host, folder: Path) -> int:
