@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
 
-STATE = r"""
-word() { "$@" 2>/dev/null | head -n1 | grep . || echo unknown; }
-mark() { cat "/run/qwen-gateway/$1" 2>/dev/null | cut -d' ' -f1 | grep . || echo none; }
-name=qwen-gateway.service
-unit=/etc/systemd/system/$name
-[ -e "$unit" ] && there=yes || there=no
-echo "gateway=$there $(word systemctl is-active $name) $(word systemctl is-enabled $name)" \
-    "$(word systemctl show -p NeedDaemonReload --value $name)"
-echo "started=$(mark started) $(cat "$unit" 2>/dev/null | sha256sum | cut -d' ' -f1)"
-echo "loaded=$(mark loaded)" \
-    "$(cat /etc/qwen/gateway/haproxy.cfg /etc/qwen/gateway/tls.pem 2>/dev/null | sha256sum | cut -d' ' -f1)"
-true
-"""
+from qwenlab.facts import own_service
+
 HOLDERS = r"""
 ss -Hltnp "sport = :@PORT@" 2>/dev/null | sed -n 's/.*users:(("\([^"]*\)",pid=\([0-9]*\),.*/\1 \2/p' | sort -u |
 while read -r name process; do
@@ -50,26 +38,14 @@ class Gateway(FactBase[GatewayState]):
 
     def command(self) -> str:
         """One script."""
-        return STATE.strip()
+        return own_service.script("gateway", "/etc/qwen/gateway/haproxy.cfg", "/etc/qwen/gateway/tls.pem")
 
     def process(self, output: list[str]) -> GatewayState:
         """Parse; an odd answer fails this host alone."""
-        known = dict(line.strip().split("=", 1) for line in output if "=" in line)
-        try:
-            there, active, enabled, reload = known["gateway"].split()
-            started, unit = known["started"].split()
-            loaded, files = known["loaded"].split()
-        except (KeyError, ValueError) as error:
-            raise FactProcessError(f"the state of the gateway could not be read: {output!r}") from error
-        if there == "no":
-            return GatewayState(active=active == "active")
-        return GatewayState(
-            there=True,
-            active=active == "active",
-            enabled=enabled == "enabled",
-            restart=active != "active" or started != unit or reload == "yes",
-            reload=loaded != files,
-        )
+        found = own_service.read(output, "gateway", "the gateway")
+        if not found.there:
+            return GatewayState(active=found.active)
+        return GatewayState(True, found.active, found.enabled, found.restart, found.reload)
 
     @staticmethod
     def default() -> GatewayState:

@@ -6,22 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
 
-STATE = r"""
-word() { "$@" 2>/dev/null | head -n1 | grep . || echo unknown; }
-mark() { cat "/run/qwen-prometheus/$1" 2>/dev/null | cut -d' ' -f1 | grep . || echo none; }
-name=qwen-prometheus.service
-unit=/etc/systemd/system/$name
-[ -e "$unit" ] && there=yes || there=no
-echo "prometheus=$there $(word systemctl is-active $name) $(word systemctl is-enabled $name)" \
-    "$(word systemctl show -p NeedDaemonReload --value $name)"
-echo "started=$(mark started) $(sha256sum < "$unit" 2>/dev/null | cut -d' ' -f1)"
-echo "loaded=$(mark loaded)" \
-    "$(cat /etc/qwen-monitoring/prometheus.yml /etc/qwen-monitoring/rules.yml 2>/dev/null | sha256sum | cut -d' ' -f1)"
-true
-"""
+from qwenlab.facts import own_service
 
 
 @dataclass(frozen=True)
@@ -43,21 +30,14 @@ class Prometheus(FactBase[PrometheusState]):
 
     def command(self) -> str:
         """One script."""
-        return STATE.strip()
+        return own_service.script("prometheus", "/etc/qwen-monitoring/prometheus.yml", "/etc/qwen-monitoring/rules.yml")
 
     def process(self, output: list[str]) -> PrometheusState:
         """Parse; an odd answer fails this host alone."""
-        known = dict(line.strip().split("=", 1) for line in output if "=" in line)
-        try:
-            there, active, enabled, reload = known["prometheus"].split()
-            started, unit = known["started"].split()
-            loaded, files = known["loaded"].split()
-        except (KeyError, ValueError) as error:
-            raise FactProcessError(f"the state of Prometheus could not be read: {output!r}") from error
-        if there == "no":
+        found = own_service.read(output, "prometheus", "Prometheus")
+        if not found.there:
             return PrometheusState()
-        restart = active != "active" or started != unit or reload == "yes"
-        return PrometheusState(True, enabled == "enabled", restart, loaded != files)
+        return PrometheusState(True, found.enabled, found.restart, found.reload)
 
     @staticmethod
     def default() -> PrometheusState:
