@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,6 +94,22 @@ class Host:
         with mock.patch.dict(os.environ), redirect_stderr(errors):
             code = fetch_checkpoint.main([str(self.job(**more))])
         return code, errors.getvalue()
+
+    def killed_ten_times(self, most: int, **more: Any) -> int:
+        """Kill ten fetches, each after up to `most` more bytes; how many of them were not done before."""
+        chance = random.Random(38)
+        kills = 0
+        for _ in range(10):
+            done = sum(request.sent for request in self.hub.requests)
+            with self.start(**more) as process:
+                wanted = done + chance.randrange(1, most)
+                while process.poll() is None and sum(one.sent for one in self.hub.requests) < wanted:
+                    select.select([], [], [], 0.005)
+                if process.poll() is None:
+                    process.kill()
+                    kills += 1
+            assert not self.whole()
+        return kills
 
     def status(self) -> dict[str, Any]:
         """The status file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import select
 from pathlib import Path
 
@@ -109,19 +108,7 @@ def test_a_branch_is_resolved_once_and_stays_at_that_commit(rack: Host) -> None:
 def test_killed_ten_times_at_random_points_it_ends_whole_and_fetches_little_twice(tmp_path: Path) -> None:
     with fetching.host(tmp_path, shards=4, shard_bytes=3_000_000) as host:
         host.hub.faults[:] = [Fault(where="cdn", bytes_per_second=4_000_000)]
-        chance = random.Random(38)
-        kills = 0
-        for _ in range(10):
-            done = sum(request.sent for request in host.hub.requests)
-            with host.start() as process:
-                wanted = done + chance.randrange(1, 1_000_000)
-                while process.poll() is None and sum(one.sent for one in host.hub.requests) < wanted:
-                    select.select([], [], [], 0.005)
-                if process.poll() is None:
-                    process.kill()
-                    kills += 1
-            assert not host.whole()
-        assert kills == 10
+        assert host.killed_ten_times(1_000_000) == 10
         assert host.fetch() == (0, "")
         assert host.whole()
         known = manifest.read(host.directory())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import select
 import socket
 import sys
 from pathlib import Path
@@ -124,19 +122,7 @@ def test_killed_ten_times_at_random_points_little_comes_twice(tmp_path: Path) ->
     with fetching.host(tmp_path, shards=4, shard_bytes=8_000_000) as host:
         host.hub.xet = True
         host.hub.faults[:] = [Fault(where="xet", bytes_per_second=12_000_000)]
-        chance = random.Random(38)
-        kills = 0
-        for _ in range(10):
-            done = sum(request.sent for request in host.hub.requests)
-            with host.start(xet_buffer=400_000) as process:
-                wanted = done + chance.randrange(1, 2_500_000)
-                while process.poll() is None and sum(one.sent for one in host.hub.requests) < wanted:
-                    select.select([], [], [], 0.005)
-                if process.poll() is None:
-                    process.kill()
-                    kills += 1
-            assert not host.whole()
-        assert kills == 10
+        assert host.killed_ten_times(2_500_000, xet_buffer=400_000) == 10
         assert host.fetch(xet_buffer=400_000) == (0, "")
         assert host.whole()
         size = sum(path.stat().st_size for path in (tmp_path / "source").glob("*.safetensors"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import EnginePlan, HostPlan, Predicted
 from qwenlab.render import RemoteFile, render
 from qwenlab.settings import Settings, SettingsError, load
+from tests.exposure import exposure
 
 GOLDEN = Path(__file__).with_name("golden")
 CPU = {"engine": "cpu", "cpu_checkpoint": "lab/tiny", "cpu_revision": "a" * 40, "cpu_engines": 2}
@@ -119,15 +118,7 @@ def test_the_port_says_whether_it_speaks_tls(more: dict[str, Any], port: int) ->
 def test_the_unit_is_ok_in_systemds_eyes(more: dict[str, Any], tmp_path: Path) -> None:
     unit = tmp_path / "qwen-gateway.service"
     unit.write_text(files(**more)[UNIT_FILE].content)
-    judged = subprocess.run(
-        ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    level = re.search(r"Overall exposure level.*: ([\d.]+) OK", judged.stdout)
-    assert level is not None, judged.stdout
-    assert float(level.group(1)) <= 2.0, judged.stdout
+    assert exposure(unit) <= 2.0
 
 
 def test_render_writes_the_files_and_names_the_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from qwenlab.cli import main
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.plan import HostPlan
 from qwenlab.remote import cards
+from tests.exposure import exposure
 from tests.planner.machines.table import inventories
 
 CPU = ("engine=cpu", "cpu_checkpoint=lab/tiny", f"cpu_revision='{'0123456789' * 4}'")
@@ -65,15 +66,7 @@ def test_the_engine_unit_is_ok_in_systemds_eyes(roots: dict[str, Path], host: st
     for name in instances(roots[host]):
         unit = tmp_path / f"{name}.service"
         unit.write_text(whole_unit(roots[host], name))
-        judged = subprocess.run(
-            ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        level = re.search(r"Overall exposure level.*: ([\d.]+) OK", judged.stdout)
-        assert level is not None, judged.stdout
-        assert float(level.group(1)) <= 2.0, judged.stdout
+        assert exposure(unit) <= 2.0
 
 
 @pytest.mark.parametrize("host", ["cpu", *CARDS])
