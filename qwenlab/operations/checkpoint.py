@@ -22,7 +22,7 @@ from pyinfra.context import host
 from qwenlab.engine.release import CA_BUNDLE, BuildStep, proxies
 from qwenlab.facts.checkpoints import LIBRARY, CheckpointState, CheckpointStates, HostAddresses, UnusedCheckpoints
 from qwenlab.operations.checkpoint_lab import Lab, Served, lab_of
-from qwenlab.operations.checkpoint_progress import amount, follow
+from qwenlab.operations.checkpoint_progress import amount, follow, locked
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import Directory
@@ -205,6 +205,7 @@ def unserved(checkpoint: Checkpoint, lab: Lab) -> str:
 def start(settings: Settings, python: str, unit: str, job: Mapping[str, Any]) -> StringCommand:
     """The command that starts a fetch, its job on stdin; one that runs already is left alone."""
     user, path = shlex.quote(settings.user), f"{RUN}/{unit}.job"
+    mine = f"{path}.$$"
     properties = ("UMask=0022", "NoNewPrivileges=yes", "PrivateTmp=yes")
     run = [
         *("systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--uid={settings.user}", f"--gid={settings.user}"),
@@ -213,11 +214,12 @@ def start(settings: Settings, python: str, unit: str, job: Mapping[str, Any]) ->
         *(python, f"{LIBRARY}/fetch_checkpoint.py", path),
     ]
     return StringCommand(
-        f"umask 077 && install -d -m 755 -o {user} {RUN} &&",
-        f"if systemctl is-active --quiet {unit}; then cat > /dev/null; else cat > {path}.new &&",
-        f"chown {user} {path}.new && mv -f {path}.new {path} && rm -f {RUN}/{unit}.json &&",
-        # another deploy may have been quicker since the question
-        f"{{ {shlex.join(run)} || {{ rm -f {path}; systemctl is-active --quiet {unit}; }}; }};",
+        f"umask 077 && install -d -m 755 -o {user} {RUN} && trap 'rm -f {mine}' EXIT && cat > {mine} && {locked()}",
+        f"if ! systemctl is-active --quiet {unit}; then",
+        # one that has just failed or is ending would keep the name
+        f"systemctl stop {unit} 2> /dev/null;",
+        f"chown {user} {mine} && mv -f {mine} {path} && rm -f {RUN}/{unit}.json &&",
+        f"{{ {shlex.join(run)} || {{ rm -f {path}; false; }}; }};",
         "fi",
         _stdin=json.dumps(job),
     )

@@ -27,6 +27,7 @@ POLL_S = 1.0
 LINE_EVERY_S = 15.0
 CLEAR = "\033[K"  # the rest of the line
 LOST_POLLS = 30  # in a row, each with an attempt to connect again
+LOCK = "/run/qwen-fetch.lock"
 
 
 @dataclass
@@ -42,10 +43,27 @@ class Report:
     deploy: str = ""
 
 
+def locked(shared: bool = False) -> str:
+    """Shell that waits until no deploy starts a fetch on the host; the lock ends with the shell.
+
+    A start removes what the last fetch said before the unit is up: without the lock another deploy would read that
+    moment as a fetch that was killed, or take away the job that the first has just written.
+    """
+    return f"exec 9>> {LOCK} && flock {'--shared ' if shared else ''}9 &&"
+
+
+def poll_command(unit: str, status: str) -> StringCommand:
+    """Prints the unit's state, then the status file: in this order, since the unit writes its last word and ends."""
+    return StringCommand(
+        locked(shared=True),
+        f"{{ systemctl is-active {shlex.quote(unit)}; cat {shlex.quote(status)} 2> /dev/null || true; }}",
+    )
+
+
 def parse_report(lines: list[str]) -> Report:
-    """Status file and the unit's state, as `_poll_command` prints them; a missing file leaves the fields empty."""
-    active = bool(lines) and lines[-1].strip() in ("active", "activating", "deactivating")
-    for line in lines[:-1]:
+    """The unit's state and its status file, as `poll_command` prints them; a missing file leaves the fields empty."""
+    active = bool(lines) and lines[0].strip() in ("active", "activating", "deactivating")
+    for line in lines[1:]:
         try:
             data: dict[str, Any] = json.loads(line)
             return Report(
@@ -200,7 +218,7 @@ def follow(
 
     `deploy` is the id that our own job names: a fetch that names another was begun by another deploy.
     """
-    command = StringCommand(f"cat {shlex.quote(status)} 2>/dev/null; systemctl is-active {shlex.quote(unit)} || true")
+    command = poll_command(unit, status)
     task = BOARD.add(f"{host.name} {label}") if sys.stderr.isatty() else None
     rate, said, spoken, lost, others = Rate(), "", 0.0, 0, False
     try:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,7 +16,7 @@ from qwenlab.facts.checkpoints import ResolvedBranches
 from qwenlab.host_inventory import HostInventory
 from qwenlab.operations import checkpoint, planning
 from qwenlab.operations.checkpoint_lab import Lab, Served
-from qwenlab.operations.checkpoint_progress import Rate, Report, amount, line, parse_report, remaining
+from qwenlab.operations.checkpoint_progress import Rate, Report, amount, line, parse_report, poll_command, remaining
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, HostPlan
 from qwenlab.remote.checkpoint.job import Job
@@ -40,13 +44,43 @@ def test_the_job_with_the_token_goes_on_stdin_into_a_file_of_the_service_user() 
     text = command.get_raw_value()
     assert "hf_secret" not in text
     assert "hf_secret" in command.connector_arguments["_stdin"]
-    assert text.startswith("umask 077 && install -d -m 755 -o qwen /run/qwen-fetch")
-    assert "chown qwen /run/qwen-fetch/qwen-fetch-1.job.new" in text
+    assert "install -d -m 755 -o qwen /run/qwen-fetch" in text
+    assert "chown qwen /run/qwen-fetch/qwen-fetch-1.job.$$" in text
     assert "systemd-run --quiet --collect --unit=qwen-fetch-1 --uid=qwen" in text
-    assert "if systemctl is-active --quiet qwen-fetch-1; then cat > /dev/null; else" in text
-    assert text.endswith(
-        "|| { rm -f /run/qwen-fetch/qwen-fetch-1.job; systemctl is-active --quiet qwen-fetch-1; }; }; fi"
-    )
+
+
+PROGRAMS_OF_A_HOST = {
+    "install": "mkdir -p {root}/run/qwen-fetch",
+    "chown": "true",
+    "systemctl": '[ "$1" != is-active ] || [ -d {root}/active ]',
+    "systemd-run": "mkdir {root}/active && echo taken >> {root}/$(cat {root}/run/qwen-fetch/qwen-fetch-1.job)",
+}
+
+
+def test_of_many_deploys_that_start_a_fetch_at_once_one_does_and_none_takes_its_job_away(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for name, text in PROGRAMS_OF_A_HOST.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{text.format(root=tmp_path)}\n")
+        program.chmod(0o755)
+    command = checkpoint.start(settings(), PYTHON, "qwen-fetch-1", {}).get_raw_value()
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for number in range(24):
+        (tmp_path / f"stdin{number}").write_text(f"job{number}")
+    deploys = [
+        subprocess.Popen(
+            ["sh", "-c", command.replace("/run/", f"{tmp_path}/run/")],
+            env=environment,
+            stdin=path.open(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for path in tmp_path.glob("stdin*")
+    ]
+    said = [one.communicate()[1] for one in deploys]
+    assert [one.returncode for one in deploys] == [0] * 24, said
+    assert [path.read_text() for path in tmp_path.glob("job*")] == ["taken\n"]
+    assert [path.name for path in (tmp_path / "run/qwen-fetch").iterdir()] == ["qwen-fetch-1.job"]
 
 
 def test_a_whole_checkpoint_is_left_alone() -> None:
@@ -147,15 +181,28 @@ def test_a_path_source_needs_a_path() -> None:
         ([], Report(False)),
         (["inactive"], Report(False)),
         (["active"], Report(True)),
-        (['{"half', "active"], Report(True)),
+        (["active", '{"half'], Report(True)),
         (
-            ['{"state":"running","phase":"fetching","message":"","done":5,"total":10,"deploy":"x"}', "active"],
+            ["active", '{"state":"running","phase":"fetching","message":"","done":5,"total":10,"deploy":"x"}'],
             Report(True, "running", "fetching", "", 5, 10, "x"),
         ),
     ],
 )
 def test_what_a_poll_says(lines: list[str], report: Report) -> None:
     assert parse_report(lines) == report
+
+
+def test_a_fetch_that_ends_while_it_is_asked_after_is_not_taken_for_a_killed_one(tmp_path: Path) -> None:
+    status = tmp_path / "status.json"
+    status.write_text(json.dumps(asdict(Report(True, "running"))))
+    ended = json.dumps(asdict(Report(True, "done", message="whole")))
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f"#!/bin/sh\necho '{ended}' > {status}\necho inactive\nexit 3\n")
+    systemctl.chmod(0o755)
+    command = poll_command("qwen-fetch-1", str(status)).get_raw_value().replace("/run/", f"{tmp_path}/")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    polled = subprocess.run(["sh", "-c", command], env=environment, text=True, capture_output=True, check=True)
+    assert parse_report(polled.stdout.splitlines()) == Report(False, "done", message="whole")
 
 
 def test_a_line_tells_bytes_rate_and_time() -> None:

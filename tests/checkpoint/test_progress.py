@@ -69,7 +69,7 @@ def test_without_a_terminal_each_phase_is_a_line_and_the_last_word_is_the_fetch_
     monkeypatch.setattr(sys, "stderr", screen)
     fetching = report("running", "fetching", 5_000_000)
     host = Rack(
-        [WORKING, [fetching, "active"], [fetching, "active"], [report("done", "fetching", 9, "whole"), "inactive"]]
+        [WORKING, ["active", fetching], ["active", fetching], ["inactive", report("done", "fetching", 9, "whole")]]
     )
     assert host.follow()
     assert host.said == ["a/b: starting", "a/b: fetching, 5.0 MB of 10.0 MB (50 %)", "whole"]
@@ -78,14 +78,14 @@ def test_without_a_terminal_each_phase_is_a_line_and_the_last_word_is_the_fetch_
 
 def test_the_fetch_of_another_deploy_is_followed_and_told_once() -> None:
     other = report("running", "fetching", 5, deploy="other")
-    host = Rack([[other, "active"], [other, "active"], [report("done", "fetching", 9, "whole", "other"), "inactive"]])
+    host = Rack([["active", other], ["active", other], ["inactive", report("done", "fetching", 9, "whole", "other")]])
     assert host.follow()
     assert host.said.count("another deploy fetches a/b on this host: waiting for it") == 1
     assert host.said[-1] == "whole"
 
 
 def test_a_lost_connection_is_made_again_and_the_fetch_followed_on() -> None:
-    host = Rack([WORKING, None, None, [report("done", "fetching", 9, "whole"), "inactive"]])
+    host = Rack([WORKING, None, None, ["inactive", report("done", "fetching", 9, "whole")]])
     assert host.follow()
     assert host.connects == 2
 
@@ -97,7 +97,7 @@ def test_a_connection_that_stays_lost_is_told_with_what_goes_on() -> None:
 
 
 def test_a_fetch_that_was_killed_is_told_with_its_journal() -> None:
-    host = Rack([WORKING, [report("running", "fetching", 5), "failed"], ["Out of memory", "Killed process"]])
+    host = Rack([WORKING, ["failed", report("running", "fetching", 5)], ["Out of memory", "Killed process"]])
     assert not host.follow()
     assert "was killed (Out of memory / Killed process)" in host.said[-1]
     assert "what is fetched is kept" in host.said[-1]
@@ -148,7 +148,7 @@ def test_what_is_said_meanwhile_stands_above_the_bars_and_the_spinner_is_left_ou
 def test_the_board_is_the_one_that_follow_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, board = terminal(monkeypatch)
     monkeypatch.setattr(checkpoint_progress, "BOARD", board)
-    host = Rack([[report("running", "fetching", 5), "active"], [report("done", "fetching", 9, "whole"), "inactive"]])
+    host = Rack([["active", report("running", "fetching", 5)], ["inactive", report("done", "fetching", 9, "whole")]])
     assert host.follow()
     assert host.said == ["whole"]
     assert "rack-1 a/b" in screen.getvalue()
