@@ -4,7 +4,8 @@ Triton's interpreter runs the kernels in NumPy, a stand-in "cpu" backend makes v
 the CPU platform keeps asynchronous scheduling on, which a pipeline with a drafter needs. torchvision, whose builds on
 PyPI do not import beside a CPU build of torch, is replaced by empty modules: text alone never calls it. Packed weights
 of a width that the CPU's own kernel does not take (it takes 4 bit) are unpacked at start-up by vLLM's code for its
-layout and served as 16-bit ones.
+layout and served as 16-bit ones. Token ids, which NCCL gathers like anything else, are gathered by Gloo: the CPU's own
+kernel refuses integers.
 """
 
 from __future__ import annotations
@@ -76,6 +77,21 @@ def _offer_unpacking(module: types.ModuleType) -> None:
             kernels.append(UnpackedLinearKernel)
 
 
+def _gather_integers(module: types.ModuleType) -> None:
+    """Tensor ranks gather the ids of DFlash2's candidates; the CPU's kernel is "not implemented for 'Long'"."""
+    shared: Any = module.__dict__["_CPUSHMDistributed"]
+    gather_floats = shared.all_gather_into_tensor
+
+    def all_gather_into_tensor(self: Any, output: Any, input: Any, group: Any = None) -> None:
+        if input.is_floating_point():
+            gather_floats(self, output, input, group)
+            return
+        distributed: Any = importlib.import_module("torch.distributed")
+        distributed.all_gather_into_tensor(output, input, group=group)
+
+    shared.all_gather_into_tensor = all_gather_into_tensor
+
+
 def _wait_asleep(module: types.ModuleType) -> None:
     """Processes that wait for each other sleep at once: spinning for a second first, they take each other's cores."""
     start = module.__dict__["SpinCondition"].__init__
@@ -141,3 +157,4 @@ sys.meta_path.insert(0, _Hollow("torchvision"))
 sys.meta_path.insert(0, _AfterImport("vllm.platforms.cpu", _keep_async_scheduling))
 sys.meta_path.insert(0, _AfterImport("vllm.model_executor.kernels.linear", _offer_unpacking))
 sys.meta_path.insert(0, _AfterImport("vllm.distributed.device_communicators.shm_broadcast", _wait_asleep))
+sys.meta_path.insert(0, _AfterImport("vllm.distributed.device_communicators.cpu_communicator", _gather_integers))
