@@ -34,5 +34,5 @@ def rollback() -> None:
 def status(settings: Settings) -> None:
     """Say how the host serves."""
     # which release a bundle makes is known only with the bundle at hand, and a look at a host must not need it
-    steps = build_steps(settings) if settings.offline is None else None
+    steps = build_steps(settings) if settings.serve and settings.offline is None else None
     reporting.report(name="Serving as asked", settings=settings, steps=steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from pyinfra import logger
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
@@ -14,8 +14,14 @@ from pyinfra.context import host
 from qwenlab.engine.release import BuildStep
 from qwenlab.facts.engine_units import EngineUnits
 from qwenlab.facts.file_states import PathStates
+from qwenlab.facts.gateway import Gateway
 from qwenlab.facts.host_status import HostStatus
+from qwenlab.facts.monitoring import Prometheus
+from qwenlab.facts.unit_state import UnitRun, UnitRuns
+from qwenlab.gateway.files import UNIT as GATEWAY_UNIT
 from qwenlab.gateway.files import gateway_files
+from qwenlab.monitoring.files import CARDS_UNIT, NODE_UNIT, card_files, watcher_files
+from qwenlab.monitoring.files import UNIT as PROMETHEUS_UNIT
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import stale
@@ -23,8 +29,15 @@ from qwenlab.operations.planning import host_inventory, safe_plan
 from qwenlab.planner.measured import PLAY
 from qwenlab.planner.plan import HostPlan
 from qwenlab.render import programs, render, units_of
-from qwenlab.service.report import Report
+from qwenlab.service.report import Report, Service
 from qwenlab.settings import Settings
+
+# (for people, its unit, whether it is asked for)
+SERVICES: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
+    ("gateway", GATEWAY_UNIT, lambda settings: settings.serve and settings.gateway),
+    ("Prometheus", PROMETHEUS_UNIT, lambda settings: settings.prometheus),
+    ("figures of the cards", CARDS_UNIT, lambda settings: bool(card_files(settings))),
+)
 
 
 @operation(is_idempotent=False)
@@ -35,9 +48,16 @@ def report(settings: Settings, steps: tuple[BuildStep, ...] | None = None) -> Ge
         settings: the host's settings.
         steps: as given to `engine.release`; None where they are not known: releases are then not compared.
     """
+    services, notes = _services(settings)
+    watching = {**(watcher_files(settings) if settings.prometheus else {}), **card_files(settings)}
+    if not settings.serve:
+        states = host.get_fact(PathStates, paths=tuple(watching))
+        made = Report({}, stale(watching, states), [], notes, services, serves=False)
+        yield FunctionCommand(_print, [made, settings.status_json], {})
+        return
     plan = safe_plan(host_inventory(settings), settings)
     planned = {**programs(settings), **render(plan, settings), **gateway_files(plan, settings)}
-    files = planned if plan.status == "planned" else {}
+    files = {**watching, **(planned if plan.status == "planned" else {})}
     states = host.get_fact(PathStates, paths=tuple(files))
     status = host.get_fact(HostStatus)
     made = Report(
@@ -48,9 +68,35 @@ def report(settings: Settings, steps: tuple[BuildStep, ...] | None = None) -> Ge
             *(one.text for one in plan.refusals),
             *_measurements(plan),
             *_drift(settings, plan, steps, status.get("release")),
+            *notes,
         ],
+        services,
     )
     yield FunctionCommand(_print, [made, settings.status_json], {})
+
+
+def _services(settings: Settings) -> tuple[list[Service], list[str]]:
+    """The services beside the engines that are asked for, and what a deploy would change about them."""
+    runs = host.get_fact(UnitRuns, units=tuple(unit for _, unit, _ in SERVICES))
+    found, notes = [], []
+    for name, unit, asked in SERVICES:
+        run = runs.get(unit, UnitRun())
+        if asked(settings):
+            service = Service(name, unit, run.state, run.result)
+            found.append(service)
+            if service.ok and not run.enabled:
+                notes.append(f"drift: {unit} is not enabled: after a reboot it would not be started")
+        elif run.state not in ("absent", "inactive"):
+            notes.append(f"drift: {unit} is {run.state} and not asked for: a deploy would remove it")
+    exporter = runs.get(NODE_UNIT, UnitRun())
+    if settings.scraped_from and exporter.state != "absent":
+        found.append(Service("node exporter", NODE_UNIT, exporter.state, exporter.result))
+    gateway, prometheus = host.get_fact(Gateway), host.get_fact(Prometheus)
+    loaded = {GATEWAY_UNIT: gateway.restart or gateway.reload, PROMETHEUS_UNIT: prometheus.restart or prometheus.reload}
+    for service in found:
+        if service.ok and loaded.get(service.unit, False):
+            notes.append(f"drift: {service.unit} runs with other files than lie there: reload it, or deploy")
+    return found, notes
 
 
 def _measurements(plan: HostPlan) -> list[str]:

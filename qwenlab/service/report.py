@@ -4,13 +4,46 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from qwenlab.service.diagnosis import Finding, diagnose
 
 # words of an engine's status line that hold only while it starts or runs: systemd keeps them when it has stopped
 _LIVE_WORDS = ("answering on", "loading", "loaded;", "not generating", "waiting:")
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service beside the engines that is asked for.
+
+    Attributes:
+        name: what it is, for people.
+        unit: its full name.
+        state: systemd's ActiveState, or `absent`.
+        result: how it ended last, in systemd's word.
+    """
+
+    name: str
+    unit: str
+    state: str
+    result: str = "success"
+
+    @property
+    def ok(self) -> bool:
+        """Whether it runs."""
+        return self.state in ("active", "reloading")
+
+    @property
+    def words(self) -> str:
+        """For a person: how it stands, and what to do when it is down."""
+        if self.ok:
+            return self.state
+        if self.state == "absent":
+            return "asked for and not there: deploy"
+        why = "" if self.result == "success" else f" ({self.result})"
+        told = f"systemctl status {self.unit}; journalctl -u {self.unit}"
+        return f"{self.state}{why}, though asked for; why: {told}; start it, or deploy"
 
 
 @dataclass(frozen=True)
@@ -22,12 +55,16 @@ class Report:
         drift: files that a deploy would change.
         wanted: engines that the plan on the control machine asks for.
         notes: what else a deploy would change, and what the owner should know, in sentences.
+        services: the gateway and what belongs to monitoring, where asked for.
+        serves: whether engines belong on this host at all; otherwise it is there for monitoring alone.
     """
 
     status: Mapping[str, Any]
     drift: Sequence[str]
     wanted: Sequence[str]
     notes: Sequence[str] = ()
+    services: Sequence[Service] = ()
+    serves: bool = True
 
     @property
     def engines(self) -> list[dict[str, Any]]:
@@ -42,7 +79,14 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every engine serves and no verification failed; drift alone does not wake anybody."""
+        """Whether every engine serves, no verification failed, and every service asked for runs; drift alone does not
+        wake anybody."""
+        return self._engines_serve and all(service.ok for service in self.services)
+
+    @property
+    def _engines_serve(self) -> bool:
+        if not self.serves:
+            return True
         return (
             bool(self.engines)
             and not self.missing
@@ -58,10 +102,7 @@ class Report:
 
     def lines(self) -> list[str]:
         """For a person."""
-        release, driver = self.status.get("release"), self.status.get("driver")
-        what = f"release {release}" if release else "nothing was deployed here yet, or its release is gone"
-        what += f", driver {driver}" if driver else ""
-        rows = [f"{'serving' if self.ok else 'NOT SERVING AS ASKED'}: {what}"]
+        rows = [self._verdict]
         rows += [f"  engine {name} is asked for and not there: deploy" for name in self.missing]
         for engine in self.engines:
             rows.append(f"  engine {engine['name']}: {engine['state']}{_for(engine['up_s'])}{_says(engine)}")
@@ -75,6 +116,7 @@ class Report:
             when = "earlier, " if engine["state"] == "active" else ""
             rows += [f"    {when}{finding.code}: {finding.text}" for finding in self.findings(engine)]
         rows += [f"  {finding.code}: {finding.text} ({finding.line})" for finding in self.host_findings]
+        rows += [f"  {service.name}: {service.words}" for service in self.services]
         for card in self.status.get("cards", []):
             rows.append(
                 f"  card {card['uuid']} {card['name']}: {card['temperature.gpu']} C, {card['power.draw']} of "
@@ -82,6 +124,15 @@ class Report:
             )
         rows += [f"  drift: {path} differs from what a deploy would put there" for path in self.drift]
         return [*rows, *(f"  {note}" for note in self.all_notes)]
+
+    @property
+    def _verdict(self) -> str:
+        if not self.serves:
+            return "for monitoring alone" if self.ok else "NOT RUNNING AS ASKED: for monitoring alone"
+        release, driver = self.status.get("release"), self.status.get("driver")
+        what = f"release {release}" if release else "nothing was deployed here yet, or its release is gone"
+        what += f", driver {driver}" if driver else ""
+        return f"{'serving' if self.ok else 'NOT SERVING AS ASKED'}: {what}"
 
     @property
     def host_findings(self) -> list[Finding]:
@@ -115,9 +166,11 @@ class Report:
         return json.dumps(
             {
                 "ok": self.ok,
+                "serves": self.serves,
                 **parts,
                 "engines": engines,
                 "missing": self.missing,
+                "services": [{**asdict(service), "ok": service.ok} for service in self.services],
                 "drift": list(self.drift),
                 "notes": self.all_notes,
                 "findings": [_finding(one) for one in self.host_findings],

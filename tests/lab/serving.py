@@ -47,12 +47,15 @@ class Served:
 
     def play(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
         """`pyinfra INVENTORY plays/NAME -y`."""
-        pyinfra = Path(sys.executable).with_name("pyinfra")
-        command = [str(pyinfra), str(self.inventory), str(ROOT / "plays" / name), "-y", *options]
-        environment = {**os.environ, "NO_COLOR": "1", "PYINFRA_PROGRESS": "off"}
-        return subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False
-        )
+        return play(self.inventory, name, *options)
+
+
+def play(inventory: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """`pyinfra INVENTORY plays/NAME -y`."""
+    pyinfra = Path(sys.executable).with_name("pyinfra")
+    command = [str(pyinfra), str(inventory), str(ROOT / "plays" / name), "-y", *options]
+    environment = {**os.environ, "NO_COLOR": "1", "PYINFRA_PROGRESS": "off"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from tests import lab
 from tests.gateway.pairs import pair
 from tests.gateway.test_files import plan, settings
 from tests.lab.deploying import API_KEY, Run, Sources, ask, deploy, inventory, sources
+from tests.lab.serving import play
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -38,9 +39,13 @@ class Served:
 
     def deploy(self, **more: Any) -> Run:
         """Deploy with these settings instead of, or beside, the usual."""
+        return deploy(self.inventory(**more))
+
+    def inventory(self, **more: Any) -> Path:
+        """With these settings."""
         given = {"qwen_cpu_engines": 2, "qwen_gateway": True, "qwen_gateway_lab_ca": str(self.directory / "ca"), **more}
         wanted = {key: value for key, value in self.sources.settings(**given).items() if value is not None}
-        return deploy(inventory(self.directory, {self.host.name: {**self.host.pyinfra_data("admin"), **wanted}}))
+        return inventory(self.directory, {self.host.name: {**self.host.pyinfra_data("admin"), **wanted}})
 
     def connection(self) -> http.client.HTTPSConnection:
         """To the gateway, trusting the lab's authority alone."""
@@ -173,6 +178,16 @@ def _given(directory: Path, certificate: str, key: str) -> dict[str, Any]:
         "qwen_gateway_certificate": str(directory / certificate),
         "qwen_gateway_key": str(directory / key),
     }
+
+
+def test_status_tells_whether_it_runs_and_fails_when_it_does_not(served: Served) -> None:
+    file = served.inventory(qwen_gateway_silence_s=1800)
+    status = play(file, "status.py")
+    assert (status.returncode, "gateway: active" in status.stderr) == (0, True), status.stderr
+    served.host.ssh_run(f"systemctl stop {UNIT}")
+    status = play(file, "status.py")
+    assert (status.returncode, "gateway: inactive, though asked for" in status.stderr) == (1, True), status.stderr
+    served.host.ssh_run(f"systemctl start {UNIT}")
 
 
 def test_after_a_reboot_it_serves(served: Served) -> None:

@@ -35,9 +35,9 @@ def notes(
     """What the report is given beside files."""
     given: list[list[str]] = []
 
-    def report(said: dict[str, Any], drift: list[str], engines: list[str], told: list[str]) -> Report:
+    def report(said: dict[str, Any], drift: list[str], engines: list[str], told: list[str], services: Any) -> Report:
         given.append(told)
-        return Report(said, drift, engines, told)
+        return Report(said, drift, engines, told, services)
 
     monkeypatch.setattr(status, "Report", report)
     answers = {
