@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -95,6 +96,10 @@ def start_probe(server: int, arguments: dict[str, Any], key: str | None) -> None
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         probe(server, arguments, key)
+    except Exception as error:
+        # nothing else would tell why the start, or the watchdog, then runs into its limit
+        traceback.print_exc()
+        notify(f"STATUS=the probe failed ({error!r}): this engine will be restarted")
     finally:
         os._exit(0)
 

@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import io
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -203,6 +204,26 @@ def test_settings_that_are_none_refuse_the_start(
     assert said.startswith("refused: ")
     assert words in said
     assert len(said.splitlines()) == 1
+
+
+def test_a_probe_that_fails_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is a process of its own, and the start would wait for it to its limit."""
+
+    def broken(*_: object) -> None:
+        raise OSError("no clock")
+
+    monkeypatch.setattr(engine, "probe", broken)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(30)
+        engine.start_probe(0, {}, None)
+        assert (
+            systemd.recv(500).decode() == "STATUS=the probe failed (OSError('no clock')): this engine will be restarted"
+        )
+    assert "OSError: no clock" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["", "missing"])
