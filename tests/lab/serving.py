@@ -17,6 +17,8 @@ from typing import Any
 from tests.lab.deploying import ROOT, Run, Sources, deploy, inventory, sources
 from tests.lab.host import Host, HostSpec
 from tests.lab.lab import hosts
+from tests.sim.inventory import load
+from tests.sim.lab_host import SimulatedGpus
 
 UNIT = "qwen-engine@cpu.service"
 GATE = "/etc/qwen/engines/cpu.gate.json"
@@ -92,6 +94,29 @@ def forget_restarts(host: Host, unit: str = UNIT) -> None:
     """As if it had run for a day: no restart is remembered, by systemd or by the gate."""
     name = unit.removeprefix("qwen-engine@").removesuffix(".service")
     host.ssh_run(f"systemctl reset-failed {unit} 2>/dev/null; rm -f /run/qwen/{name}.restarts", check=False)
+
+
+def files(host: Host) -> str:
+    """Everything that the service stands on, by digest: plan, engine files, key, units, release, checkpoint."""
+    return host.ssh_run(
+        "find /etc/qwen /etc/systemd/system/qwen* /srv/qwen/models -type f | sort | xargs sha256sum;"
+        "readlink /opt/qwen/current; cat /opt/qwen/current/release.json | sha256sum"
+    ).stdout
+
+
+@contextmanager
+def planned_card(host: Host) -> Iterator[SimulatedGpus]:
+    """For the block the host has two simulated cards, 20 GiB of the first of which its engine is to have."""
+    machine = load("2x3090-nvlink")
+    cards, uuid = SimulatedGpus(host), machine.uuid(0)
+    cards.install(machine)
+    sets = (f's/"cards": \\[\\]/"cards": ["{uuid}"]/', f's/"need_mib": {{}}/"need_mib": {{"{uuid}": 20480}}/')
+    host.ssh_run(f"cp -a {GATE} /root/; sed -i '{'; '.join(sets)}' {GATE}; grep {uuid} {GATE} | grep 20480")
+    try:
+        yield cards
+    finally:
+        host.ssh_run(f"mv /root/cpu.gate.json {GATE}")
+        cards.remove()
 
 
 def request(host: Host, method: str, path: str, key: str | None, port: int = 8000) -> tuple[int, bytes]:

@@ -13,8 +13,7 @@ import pytest
 
 from tests import lab
 from tests.lab.deploying import ask
-from tests.lab.serving import GATE, UNIT, Served, forget_restarts, served_host, show
-from tests.sim import inventory
+from tests.lab.serving import GATE, UNIT, Served, forget_restarts, planned_card, served_host, show
 from tests.sim.faults import Fault as CardFault
 from tests.sim.inventory import Process
 from tests.sim.lab_host import SimulatedGpus
@@ -168,16 +167,9 @@ def test_a_release_without_its_interpreter_is_refused_with_words(stopped: lab.Ho
 
 @pytest.fixture(scope="module")
 def cards(stopped: lab.Host) -> Iterator[SimulatedGpus]:
-    """Two simulated cards, 20 GiB of the first of which the engine is to have."""
-    machine = inventory.load("2x3090-nvlink")
-    simulated = SimulatedGpus(stopped)
-    simulated.install(machine)
-    uuid = machine.uuid(0)
-    sets = (f's/"cards": \\[\\]/"cards": ["{uuid}"]/', f's/"need_mib": {{}}/"need_mib": {{"{uuid}": 20480}}/')
-    stopped.ssh_run(f"cp -a {GATE} /root/; sed -i '{'; '.join(sets)}' {GATE}; grep -q 20480 {GATE}")
-    yield simulated
-    stopped.ssh_run(f"mv /root/cpu.gate.json {GATE}")
-    simulated.remove()
+    """Two simulated cards, one of which the engine is to have."""
+    with planned_card(stopped) as simulated:
+        yield simulated
 
 
 CARD_FAULTS = {

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import threading
+import time
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tests import lab
-from tests.lab.deploying import ask
+from tests.lab.deploying import API_KEY, ask
 from tests.lab.serving import (
     UNIT,
     Served,
+    files,
     forget_restarts,
+    planned_card,
     request,
     served_host,
     show,
     wait,
     wait_for_another_start,
 )
+from tests.sim.faults import Fault as CardFault
+from tests.sim.inventory import Process
+from tests.sim.lab_host import SimulatedGpus
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -61,14 +73,6 @@ def serving(served: Served) -> Iterator[lab.Host]:
     host.ssh_run("systemctl is-active qwen qwen-engine@cpu")
     assert ask(host)[0] == 200
     assert files(host) == before
-
-
-def files(host: lab.Host) -> str:
-    """Everything that the service stands on, by digest: plan, engine files, key, units, release, checkpoint."""
-    return host.ssh_run(
-        "find /etc/qwen /etc/systemd/system/qwen* /srv/qwen/models -type f | sort | xargs sha256sum;"
-        "readlink /opt/qwen/current; cat /opt/qwen/current/release.json | sha256sum"
-    ).stdout
 
 
 @dataclass(frozen=True)
@@ -165,3 +169,101 @@ def test_health_still_answers_while_the_core_stalls(serving: lab.Host) -> None:
         assert request(serving, "GET", "/health", None)[0] == 200
     finally:
         serving.ssh_run(f"kill -CONT {CORE}")
+
+
+@pytest.fixture
+def cards(served: Served) -> Iterator[SimulatedGpus]:
+    """Two simulated cards, one of which the engine is to have."""
+    with planned_card(served.host) as simulated:
+        yield simulated
+
+
+def test_a_card_that_another_program_holds_is_waited_for(cards: SimulatedGpus, serving: lab.Host) -> None:
+    before = show(serving, "MainPID")
+    cards.set_faults(CardFault.processes(0, Process(pid=1, name="other", mib=9_000)))
+    serving.ssh_run(f"kill -9 {before}")
+    wait(serving, f"systemctl status --no-pager {UNIT} | grep -q 'the plan needs 20480: held by process 1'", 60)
+    cards.set_faults(CardFault())
+    wait_for_another_start(serving, before)
+
+
+def test_an_engine_whose_card_is_gone_stays_down_with_words_and_starts_once_it_is_back(
+    cards: SimulatedGpus, serving: lab.Host
+) -> None:
+    before = show(serving, "MainPID")
+    cards.set_faults(CardFault.absent(0))
+    serving.ssh_run(f"kill -9 {before}")
+    wait(serving, f"systemctl is-failed --quiet {UNIT}", 60)
+    assert show(serving, "ExecMainStatus") == "78"
+    assert "is not there; if it was taken out, deploy again" in show(serving, "StatusText")
+    cards.set_faults(CardFault())
+    serving.ssh_run("systemctl start qwen", timeout=300)
+
+
+STREAMS = 3
+
+
+def test_a_stop_lets_answers_end_that_have_begun(serving: lab.Host) -> None:
+    begun = threading.Semaphore(0)
+
+    def stream() -> str:
+        """The last line of an answer that is long enough to be stopped in the middle."""
+        body = {"model": "qwen", "prompt": "Once", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {API_KEY}"}
+        url = f"http://{serving.address}:8000/v1/completions"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=200) as answer:
+            last = answer.readline()
+            begun.release()
+            for line in answer:
+                last = line if line.strip() else last
+        return str(last.decode().strip())
+
+    with ThreadPoolExecutor(STREAMS) as pool:
+        answers = [pool.submit(stream) for _ in range(STREAMS)]
+        for _ in answers:
+            assert begun.acquire(timeout=120)
+        serving.ssh_run("systemctl stop --no-block qwen")
+        wait(serving, f"systemctl show -p ActiveState --value {UNIT} | grep -qx deactivating", 60)
+        assert not any(answer.done() for answer in answers)
+        assert [answer.result() for answer in answers] == ["data: [DONE]"] * STREAMS
+    wait(serving, f"systemctl show -p ActiveState --value {UNIT} | grep -qx inactive", 120)
+    assert show(serving, "Result") == "success"
+    serving.ssh_run("systemctl start qwen", timeout=600)
+
+
+DAY_S = 86400
+CLOCK = {
+    # what the engine's processes, its gate and its probe read as the date
+    "LD_PRELOAD": "/usr/local/lib/jumping_clock.so",
+    "CLOCK_SHIFT": "/var/lib/qwen/clock",
+}
+
+
+def test_a_jump_of_the_clock_is_nothing_to_it(served: Served) -> None:
+    host = served.host
+    host.put(compiled("jumping_clock.c", served.directory), CLOCK["LD_PRELOAD"])
+    run = served.redeploy(qwen_engine_env=CLOCK)
+    assert run.code == 0, run.text
+    before, started = files(host), show(host, "MainPID")
+    for days in (400, -400):
+        host.put(f"{days * DAY_S}\n".encode(), CLOCK["CLOCK_SHIFT"])
+        fed = show(host, "WatchdogTimestampMonotonic")
+        wait(host, f"[ $(systemctl show -p WatchdogTimestampMonotonic --value {UNIT}) -gt {fed} ]", 60)
+        status, answer = ask(host)
+        assert status == 200
+        assert abs(answer["created"] - time.time() - days * DAY_S) < DAY_S
+    assert show(host, "MainPID") == started
+    forget_restarts(host)
+    host.ssh_run(f"kill -9 {started}")
+    wait_for_another_start(host, started)
+    assert ask(host)[0] == 200
+    assert files(host) == before
+
+
+def compiled(source: str, directory: Path) -> bytes:
+    """A library of this folder, built for this machine and so for its hosts."""
+    library = directory / f"{source}.so"
+    flags = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+    subprocess.run(["gcc", *flags, "-o", str(library), str(Path(__file__).with_name(source))], check=True)
+    return library.read_bytes()
