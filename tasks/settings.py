@@ -18,7 +18,9 @@ from qwenlab.gateway.certificate import joined
 from qwenlab.gateway.certificate import problems as certificate_problems
 from qwenlab.operations.host import refuse
 from qwenlab.settings import Settings, SettingsError, SettingsProblem, load
+from qwenlab.settings.files import secret_of, text_of
 from qwenlab.settings.origin import Layer, group_file, inventory_argument, places
+from qwenlab.settings.service import LEAST_KEY
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,14 @@ def load_for_host(serving: bool = True) -> Desired | None:
     try:
         settings = load(host.data.dict(), where)
         secrets = Secrets(
-            api_key=_secret(settings.api_key, settings.api_key_file, "qwen_api_key_file", where),
-            hub_token=_secret(settings.hub_token, settings.hub_token_file, "qwen_hub_token_file", where)
+            api_key=secret_of(settings.api_key, settings.api_key_file, "qwen_api_key_file", where, LEAST_KEY),
+            hub_token=secret_of(settings.hub_token, settings.hub_token_file, "qwen_hub_token_file", where)
             or own_login(settings.hub_endpoint),
             gateway_pem=_pair(settings, where),
         )
         certificates = {
-            Path(path).stem: _read(path, "qwen_extra_ca_certificates", where) for path in settings.extra_ca_certificates
+            Path(path).stem: text_of(path, "qwen_extra_ca_certificates", where)
+            for path in settings.extra_ca_certificates
         }
     except SettingsError as error:
         for problem in error.problems:
@@ -104,7 +107,7 @@ def _pair(settings: Settings, where: Mapping[str, str]) -> str | None:
         return None
     keys = ("qwen_gateway_certificate", "qwen_gateway_key")
     paths = (settings.gateway_certificate, settings.gateway_key)
-    certificate, key = (_read(path, name, where).encode() for path, name in zip(paths, keys, strict=True))
+    certificate, key = (text_of(path, name, where).encode() for path, name in zip(paths, keys, strict=True))
     if found := certificate_problems(certificate, key, datetime.now(UTC)):
         raise SettingsError(
             [
@@ -113,17 +116,3 @@ def _pair(settings: Settings, where: Mapping[str, str]) -> str | None:
             ]
         )
     return joined(certificate, key)
-
-
-def _secret(value: str | None, path: str | None, key: str, where: Mapping[str, str]) -> str | None:
-    return _read(path, key, where).strip() if path is not None else value
-
-
-def _read(path: str, key: str, where: Mapping[str, str]) -> str:
-    try:
-        text = Path(path).expanduser().read_text()
-    except OSError as error:
-        raise SettingsError([SettingsProblem(key, f"{path}: {error.strerror}", where.get(key))]) from None
-    if not text.strip():
-        raise SettingsError([SettingsProblem(key, f"{path} is empty", where.get(key))])
-    return text

@@ -243,7 +243,8 @@ def serve(
         return
     directories = tuple(f"{settings.model_directory}/{place}" for place in mine)
     found = host.get_fact(CheckpointStates, how="off", directories=directories)
-    address = settings.peer_address or host.data.get("ssh_hostname") or host.name
+    address = str(settings.peer_address or host.data.get("ssh_hostname") or host.name)
+    address = f"[{address}]" if ":" in address else address
     for place, directory in zip(mine, directories, strict=True):
         state = found.get(directory, CheckpointState())
         if state.manifest is not None:

@@ -24,7 +24,7 @@ from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import HostPlan
 from qwenlab.render import LIBRARY, RemoteFile
 from qwenlab.settings import Settings
-from qwenlab.settings.gateway import is_host_name
+from qwenlab.settings.fields import is_host_name
 
 PACKAGE = "haproxy"
 LOG_LINES = 20

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
-from qwenlab.settings.fields import SettingsGroup, setting
+from qwenlab.settings.fields import SettingsGroup, is_reachable, plain_path, secret_problem, setting
 
 
 class CheckpointSettings(SettingsGroup):
@@ -14,9 +14,9 @@ class CheckpointSettings(SettingsGroup):
 
     hub_endpoint: str = setting("https://huggingface.co", "address of the model hub", pattern=r"^https?://\S+[^/\s]$")
     hub_token: str | None = setting(
-        None, "access token for gated or private repositories; better kept in a file", secret=True, min_length=1
+        None, "access token for gated or private repositories; better kept in a file", secret=True
     )
-    hub_token_file: str | None = setting(None, "file on the control machine that holds the access token")
+    hub_token_file: str | None = setting(None, "file on the control machine that holds the access token", min_length=1)
 
     model_source: Literal["hub", "peer", "path"] = setting(
         "hub",
@@ -34,10 +34,31 @@ class CheckpointSettings(SettingsGroup):
     verify_models: Literal["size", "digest", "off"] = setting(
         "size", "how each deploy verifies checkpoints that are there; `digest` reads every byte"
     )
-    peer_port: int = setting(8719, "port on which a host serves checkpoints to the others while a deploy runs", ge=1024)
+    peer_port: int = setting(
+        8719, "port on which a host serves checkpoints to the others while a deploy runs", ge=1024, le=65535
+    )
     peer_address: str | None = setting(
         None, "address at which the other hosts reach this one; none: the one that SSH uses"
     )
+
+    @field_validator("hub_token")
+    @classmethod
+    def _token_fits_a_header(cls, token: str | None) -> str | None:
+        if token is not None and (problem := secret_problem(token)):
+            raise ValueError(problem)
+        return token
+
+    @field_validator("model_path")
+    @classmethod
+    def _model_path_is_plain(cls, path: str | None) -> str | None:
+        return plain_path(path)
+
+    @field_validator("peer_address")
+    @classmethod
+    def _peers_can_ask(cls, name: str | None) -> str | None:
+        if name is not None and not is_reachable(name):
+            raise ValueError(f"{name!r} is neither a host name nor an IP address")
+        return name
 
     @model_validator(mode="after")
     def _path_is_named(self) -> Self:
@@ -60,6 +81,6 @@ class CpuSettings(SettingsGroup):
     )
     cpu_revision: str | None = setting(None, "commit of that repository, all 40 digits", pattern=r"^[0-9a-f]{40}$")
     cpu_engines: int = setting(1, "engines side by side, each with a port and a unit of its own", ge=1, le=16)
-    cpu_context: int = setting(2048, "longest prompt and answer together", unit="tokens", ge=64)
-    cpu_seats: int = setting(4, "requests answered at the same time", ge=1)
-    cpu_kv_gib: int = setting(1, "memory for the KV cache", unit="GiB", ge=1)
+    cpu_context: int = setting(2048, "longest prompt and answer together", unit="tokens", ge=64, le=1_048_576)
+    cpu_seats: int = setting(4, "requests answered at the same time", ge=1, le=4096)
+    cpu_kv_gib: int = setting(1, "memory for the KV cache", unit="GiB", ge=1, le=4096)

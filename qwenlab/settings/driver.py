@@ -8,7 +8,7 @@ from typing import Literal, Self
 from pydantic import field_validator, model_validator
 
 from qwenlab.driver.tables import BRANCHES
-from qwenlab.settings.fields import SettingsGroup, setting
+from qwenlab.settings.fields import LONGEST_S, SettingsGroup, setting
 
 NVIDIA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos"
 
@@ -38,7 +38,7 @@ class DriverSettings(SettingsGroup):
     )
     allow_reboot: bool = setting(False, "reboot a host when its driver needs that, at most once")
     reboot_serial: int = setting(1, "hosts that may be rebooting at the same time", ge=1)
-    reboot_timeout_s: int = setting(900, "how long a host may take to come back", unit="seconds", ge=30)
+    reboot_timeout_s: int = setting(900, "how long a host may take to come back", unit="seconds", ge=30, le=LONGEST_S)
     cuda_from: Literal["pip", "apt", "none"] = setting(
         "pip",
         "compiler for kernels made at run time: `pip` takes the pinned wheels of the release, `apt` NVIDIA's toolkit "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
 from qwenlab.engine.pins import EngineRelease, pins
-from qwenlab.settings.fields import SettingsGroup, own_directory, setting
+from qwenlab.settings.fields import SettingsGroup, own_directory, plain_path, setting
 
 ON_HOST = "host:"
 
@@ -88,7 +89,15 @@ class EngineSettings(SettingsGroup):
     @field_validator("uv_cache_directory", "wheel_directory")
     @classmethod
     def _own_cache_and_wheels(cls, path: str | None) -> str | None:
-        return own_directory(path)
+        return own_directory(plain_path(path))
+
+    @field_validator("extra_index_urls", "find_links")
+    @classmethod
+    def _are_places(cls, places: list[str] | None) -> list[str] | None:
+        for place in places or ():
+            if not re.fullmatch(r"((https?|file)://|/)[!-~]+", place):
+                raise ValueError(f"{place!r} is neither an address (https://...) nor a folder of the host (/...)")
+        return places
 
     @model_validator(mode="after")
     def _pinned(self) -> Self:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,6 +19,8 @@ SYSTEM_DIRECTORIES = frozenset(
     }
 )
 KERNEL_TREES = frozenset({"boot", "dev", "proc", "sys"})  # nothing below these either
+LONGEST_S = 604_800  # a week: HAProxy counts milliseconds in 31 bits, and nothing here is worth waiting longer for
+PLAIN = r"[\w.+@=~,/-]"  # what systemd, sh, apt and lists of paths all take as it is written
 
 
 def own_directory(path: str | None) -> str | None:
@@ -34,6 +38,65 @@ def own_directory(path: str | None) -> str | None:
     if plain in SYSTEM_DIRECTORIES or (len(parts) > 1 and parts[1] in KERNEL_TREES):
         raise ValueError(f"{path} is the system's own; choose a directory of its own, e.g. /srv/qwen")
     return path
+
+
+def plain_path(path: str | None) -> str | None:
+    """The path, when no unit, script or list of paths reads more into it than its letters.
+
+    Raises:
+        ValueError: it has a character that systemd, a shell or a list of paths takes for a sign of its own.
+    """
+    if path is not None and (strange := re.sub(PLAIN, "", path)):
+        raise ValueError(f"{path!r} has {strange[0]!r} in it: only letters, digits and . _ + @ = ~ , - may be there")
+    return path
+
+
+def plain_address(value: str) -> IPv4Address | IPv6Address:
+    """The IP address that `value` is.
+
+    Raises:
+        ValueError: it is none, or holds for one interface alone (`fe80::1%eth0`), which units and HAProxy cannot say.
+    """
+    try:
+        address = ip_address(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not an IP address") from None
+    if "%" in value:
+        raise ValueError(f"{value!r} holds for one interface alone; take an address without %")
+    return address
+
+
+def is_host_name(name: str) -> bool:
+    """Whether it is an IP address, or a DNS name of letters, digits and `-` (`*.` may lead it)."""
+    try:
+        return "%" not in str(ip_address(name))
+    except ValueError:
+        labels = name.removeprefix("*.").split(".")
+        return len(name) <= 253 and all(
+            0 < len(label) <= 63
+            and label.isascii()
+            and label.replace("-", "a").isalnum()
+            and not label.startswith("-")
+            and not label.endswith("-")
+            for label in labels
+        )
+
+
+def is_reachable(name: str) -> bool:
+    """Whether others may reach a host by it: an IP address or a name, which an inner DNS may spell with `_`."""
+    return not name.startswith("*") and is_host_name(name.replace("_", "a"))
+
+
+def secret_problem(value: str, least: int = 1) -> str | None:
+    """Why a key or token cannot travel in a request's header; None when it can. Never repeats the secret.
+
+    Args:
+        value: the secret.
+        least: characters that it must have.
+    """
+    if not re.fullmatch(r"[!-~]*", value):
+        return "a key is one line of letters, digits and signs, without spaces"
+    return f"a key has at least {least} characters" if len(value) < least else None
 
 
 class SettingsGroup(BaseModel):

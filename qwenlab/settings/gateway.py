@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from qwenlab.settings.fields import SettingsGroup, setting
+from qwenlab.settings.fields import LONGEST_S, SettingsGroup, is_host_name, setting
 
 TLS_PORT, PLAIN_PORT = 8443, 8080
 
@@ -39,6 +38,7 @@ class GatewaySettings(SettingsGroup):
         "streams go on beside a reloaded gateway",
         unit="seconds",
         ge=10,
+        le=LONGEST_S,
     )
 
     @property
@@ -70,20 +70,3 @@ class GatewaySettings(SettingsGroup):
             key = "qwen_gateway_certificate" if self.gateway_certificate is not None else "qwen_gateway_lab_ca"
             raise ValueError(f"{key} is for the gateway, and qwen_gateway is off: turn it on")
         return self
-
-
-def is_host_name(name: str) -> bool:
-    """Whether a certificate can hold it: an IP address, or a DNS name of letters, digits, `-` and `*`."""
-    try:
-        ip_address(name)
-    except ValueError:
-        labels = name.removeprefix("*.").split(".")
-        return len(name) <= 253 and all(
-            0 < len(label) <= 63
-            and label.isascii()
-            and label.replace("-", "a").isalnum()
-            and not label.startswith("-")
-            and not label.endswith("-")
-            for label in labels
-        )
-    return True

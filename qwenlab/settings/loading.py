@@ -59,7 +59,7 @@ def load(data: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Set
         SettingsError: unknown key, wrong type, value out of range, or settings that contradict each other.
     """
     places = where or {}
-    given = {key.removeprefix(PREFIX): value for key, value in data.items() if key.startswith(PREFIX)}
+    given = {key.removeprefix(PREFIX): value for key, value in data.items() if _ours(key)}
     known = Settings.model_fields
     problems = [
         SettingsProblem(PREFIX + name, _unknown(name, known), places.get(PREFIX + name))
@@ -83,6 +83,11 @@ def load(data: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Set
     if problems:
         raise SettingsError(problems)
     return settings
+
+
+def _ours(key: object) -> bool:
+    """Whether it is a key of qwenlab's; pyinfra lets data have other keys than text."""
+    return isinstance(key, str) and key.startswith(PREFIX)
 
 
 def _places_named(text: str, places: Mapping[str, str]) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 
 from pydantic import field_validator
 
-from qwenlab.settings.fields import SettingsGroup, setting
+from qwenlab.settings.fields import SettingsGroup, is_reachable, plain_address, setting
+
+LAST_PORT = 65_535
 
 
 class MonitoringSettings(SettingsGroup):
@@ -18,8 +20,8 @@ class MonitoringSettings(SettingsGroup):
     )
     prometheus_bind: str = setting("127.0.0.1", "address that Prometheus listens on; it asks nobody for a password")
     prometheus_port: int = setting(9090, "port of Prometheus", ge=1, le=65535)
-    prometheus_days: int = setting(30, "how long figures are kept", unit="days", ge=1)
-    prometheus_max_gib: int = setting(10, "disk that figures may take", unit="GiB", ge=1)
+    prometheus_days: int = setting(30, "how long figures are kept", unit="days", ge=1, le=36_500)
+    prometheus_max_gib: int = setting(10, "disk that figures may take", unit="GiB", ge=1, le=1_048_576)
     alertmanagers: list[str] = setting([], "Alertmanagers that are told of alerts, `host:port`")
     card_hot_c: int = setting(88, "temperature at which a card is reported", unit="C", ge=40, le=120)
     scraped_from: list[str] = setting(
@@ -33,7 +35,7 @@ class MonitoringSettings(SettingsGroup):
     def _scraped_from_networks(cls, networks: list[str]) -> list[str]:
         for network in networks:
             try:
-                ip_network(network)
+                ip_network(network.replace("%", "?"))
             except ValueError:
                 raise ValueError(f"{network!r} is neither an IP address nor a network such as 10.0.0.0/24") from None
         return networks
@@ -41,10 +43,7 @@ class MonitoringSettings(SettingsGroup):
     @field_validator("prometheus_bind")
     @classmethod
     def _prometheus_has_an_address(cls, value: str) -> str:
-        try:
-            ip_address(value)
-        except ValueError:
-            raise ValueError(f"{value!r} is not an IP address") from None
+        plain_address(value)
         return value
 
     @field_validator("alertmanagers")
@@ -52,6 +51,7 @@ class MonitoringSettings(SettingsGroup):
     def _alertmanagers_have_ports(cls, places: list[str]) -> list[str]:
         for place in places:
             name, _, port = place.rpartition(":")
-            if not name or not port.isdigit():
+            bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+            if not is_reachable(bare) or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT:
                 raise ValueError(f"{place!r} is no host:port, e.g. watch1:9093")
         return places

@@ -9,14 +9,31 @@ from pydantic import field_validator, model_validator
 
 from qwenlab.settings.fields import SettingsGroup, setting
 
-# vLLM arguments that more than the engine depends on, and the settings that say them.
+# vLLM arguments and variables that more than the engine depends on (the service, its checks, the plan's memory, the
+# clients), or that are secret, and the settings that say them.
 SETTING_OF = {
     "port": "qwen_port",
     "host": "qwen_bind",
     "model": "qwen_checkpoint",
     "model-tag": "qwen_checkpoint",
     "served-model-name": "qwen_served_model_names",
+    "max-model-len": "qwen_context (of the cpu engine: qwen_cpu_context)",
+    "tensor-parallel-size": "qwen_tensor_parallel",
+    "pipeline-parallel-size": "qwen_pipeline_parallel",
+    "data-parallel-size": "qwen_data_parallel",
+    "api-key": "qwen_api_key_file",
+    "hf-token": "qwen_hub_token_file",
+    "ssl-keyfile": "qwen_gateway_key",
+    "ssl-certfile": "qwen_gateway_certificate",
 }
+SETTING_OF_VARIABLE = {
+    "CUDA_VISIBLE_DEVICES": "qwen_cards",
+    "VLLM_API_KEY": "qwen_api_key_file",
+    "HF_TOKEN": "qwen_hub_token_file",
+    "HUGGING_FACE_HUB_TOKEN": "qwen_hub_token_file",
+    "VLLM_PP_LAYER_PARTITION": "qwen_layer_split",
+}
+SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|(API|ACCESS|SECRET|PRIVATE)_KEY)$", re.I)
 
 
 class PlannerSettings(SettingsGroup):
@@ -86,6 +103,27 @@ class PlannerSettings(SettingsGroup):
     )
     engine_env: dict[str, str] = setting({}, "environment variables of the engines that win over the plan's")
 
+    @field_validator("cards", mode="before")
+    @classmethod
+    def _indexes_are_numbers(cls, cards: object) -> object:
+        if not isinstance(cards, list):
+            return cards
+        return [str(card) if isinstance(card, int) and not isinstance(card, bool) else card for card in cards]
+
+    @field_validator("cards")
+    @classmethod
+    def _name_a_card(cls, cards: list[str] | None) -> list[str] | None:
+        if cards is not None and (not cards or not all(card.strip() for card in cards)):
+            raise ValueError("an entry names no card; leave the setting out to plan with every usable one")
+        return cards
+
+    @field_validator("tensor_parallel", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("Input should be 1, 2, 4 or 8")
+        return value
+
     @field_validator("engine_env")
     @classmethod
     def _are_variables(cls, variables: dict[str, str]) -> dict[str, str]:
@@ -94,6 +132,10 @@ class PlannerSettings(SettingsGroup):
                 raise ValueError(f"{name!r} is no variable's name: letters, digits and _, no digit first")
             if any(letter in value for letter in "\n\r\0"):
                 raise ValueError(f"the value of {name} has more than one line")
+            if (own := SETTING_OF_VARIABLE.get(name)) is not None:
+                raise ValueError(f"{name} is set by {own}")
+            if SECRET_NAME.search(name):
+                raise ValueError(f"{name} sounds like a secret, and the plan that shows it may be read by every user")
         return variables
 
     @field_validator("engine_args")
@@ -101,7 +143,9 @@ class PlannerSettings(SettingsGroup):
     def _left_to_settings(cls, arguments: dict[str, Any]) -> dict[str, Any]:
         for name in arguments:
             if (own := SETTING_OF.get(name.removeprefix("--").replace("_", "-"))) is not None:
-                raise ValueError(f"{name} is set by {own}: the service, its checks and the clients read it from there")
+                raise ValueError(f"{name} is set by {own}: plan, service, checks and clients read it from there")
+            if not re.fullmatch(r"(--)?[A-Za-z][\w.-]*", name):
+                raise ValueError(f"{name!r} is no argument's name")
         return arguments
 
     @model_validator(mode="after")

@@ -7,7 +7,9 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from qwenlab.settings.fields import SettingsGroup, setting
+from qwenlab.settings.fields import LONGEST_S, SettingsGroup, plain_address, secret_problem, setting
+
+LEAST_KEY = 8  # characters of an API key
 
 
 class ServiceSettings(SettingsGroup):
@@ -17,22 +19,21 @@ class ServiceSettings(SettingsGroup):
         None, "address that the API listens on; none: all addresses with an API key, loopback without one"
     )
     port: int = setting(8000, "port of the first engine; further engines take the next ones", ge=1, le=65535)
-    api_key: str | None = setting(
-        None, "key that requests must carry; better kept in a file", secret=True, min_length=8, pattern=r"^\S+$"
-    )
-    api_key_file: str | None = setting(None, "file on the control machine that holds the API key")
+    api_key: str | None = setting(None, "key that requests must carry; better kept in a file", secret=True)
+    api_key_file: str | None = setting(None, "file on the control machine that holds the API key", min_length=1)
     generate_api_key: bool = setting(
         True, "without a key of your own: make one on the first deploy and show it once; off: no key, loopback alone"
     )
     served_model_names: list[str] = setting(["qwen"], "names under which the API offers the model", min_length=1)
     start_timeout_s: int = setting(
-        1800, "how long an engine may take from start to its first answer", unit="seconds", ge=10
+        1800, "how long an engine may take from start to its first answer", unit="seconds", ge=10, le=LONGEST_S
     )
     stop_timeout_s: int = setting(
         60,
         "how long answers that have begun may go on once an engine is told to stop; new requests are refused meanwhile",
         unit="seconds",
         ge=1,
+        le=LONGEST_S,
     )
 
     gate_wait_s: int = setting(
@@ -40,12 +41,13 @@ class ServiceSettings(SettingsGroup):
         "how long a start waits for what may pass: a dying process that still holds a card or the port",
         unit="seconds",
         ge=0,
+        le=LONGEST_S,
     )
     liveness_interval_s: int = setting(
         60, "how often a serving engine is asked for a few tokens; 0: never", unit="seconds", ge=0
     )
     liveness_limit_s: int = setting(
-        300, "how long an engine may generate nothing before it is restarted", unit="seconds", ge=10
+        300, "how long an engine may generate nothing before it is restarted", unit="seconds", ge=10, le=LONGEST_S
     )
     auto_rollback: bool = setting(
         True, "a deploy whose engines do not answer, or fail verification, brings the former release and plan back"
@@ -72,7 +74,7 @@ class ServiceSettings(SettingsGroup):
     )
     status_json: bool = setting(False, "plays/status.py prints one line of JSON a host instead of a table")
     memory_percent: int = setting(90, "share of the host's memory that all engines may use", unit="%", ge=10, le=100)
-    journal_max_mib: int = setting(2048, "disk that the host's logs may take", unit="MiB", ge=64)
+    journal_max_mib: int = setting(2048, "disk that the host's logs may take", unit="MiB", ge=64, le=16_777_216)
 
     @property
     def has_key(self) -> bool:
@@ -101,11 +103,15 @@ class ServiceSettings(SettingsGroup):
     @classmethod
     def _is_address(cls, value: str | None) -> str | None:
         if value is not None:
-            try:
-                ip_address(value)
-            except ValueError:
-                raise ValueError(f"{value!r} is not an IP address") from None
+            plain_address(value)
         return value
+
+    @field_validator("api_key")
+    @classmethod
+    def _key_fits_a_header(cls, key: str | None) -> str | None:
+        if key is not None and (problem := secret_problem(key, LEAST_KEY)):
+            raise ValueError(problem)
+        return key
 
     @model_validator(mode="after")
     def _keyed_beyond_loopback(self) -> Self:

@@ -10,6 +10,7 @@ import pytest
 from qwenlab.planner.checks import checkpoint_names, kv_dtype_names
 from qwenlab.settings import Settings, SettingsError, document, load
 from qwenlab.settings.document import GROUP_DATA, MARKDOWN, default_of, group_data, markdown
+from qwenlab.settings.fields import LONGEST_S
 from qwenlab.settings.model import GROUPS
 from qwenlab.settings.origin import group_file, inventory_argument, places
 from qwenlab.settings.pairs import from_pairs
@@ -104,6 +105,47 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
         ({"qwen_engine_args": {"--served_model_name": "x"}}, ["is set by qwen_served_model_names"]),
         ({"qwen_engine_args": {"host": "::"}}, ["host is set by qwen_bind"]),
         ({"qwen_engine_args": {"model": "a/b"}}, ["model is set by qwen_checkpoint"]),
+        ({"qwen_engine_args": {"tensor_parallel_size": 2}}, ["is set by qwen_tensor_parallel"]),
+        ({"qwen_engine_args": {"max-model-len": 4096}}, ["is set by qwen_context"]),
+        ({"qwen_engine_args": {"api-key": "top"}}, ["api-key is set by qwen_api_key_file"]),
+        ({"qwen_engine_args": {"ssl-keyfile": "/k"}}, ["ssl-keyfile is set by qwen_gateway_key"]),
+        ({"qwen_engine_args": {"": 1}}, ["'' is no argument's name"]),
+        ({"qwen_engine_args": {"a b": 1}}, ["'a b' is no argument's name"]),
+        ({"qwen_engine_env": {"CUDA_VISIBLE_DEVICES": "0"}}, ["CUDA_VISIBLE_DEVICES is set by qwen_cards"]),
+        ({"qwen_engine_env": {"HF_TOKEN": "hf"}}, ["HF_TOKEN is set by qwen_hub_token_file"]),
+        ({"qwen_engine_env": {"AWS_SECRET_ACCESS_KEY": "k"}}, ["AWS_SECRET_ACCESS_KEY sounds like a secret"]),
+        ({"qwen_engine_env": {"my_password": "k"}}, ["my_password sounds like a secret"]),
+        ({"qwen_cards": []}, ["qwen_cards", "leave the setting out"]),
+        ({"qwen_cards": ["0", " "]}, ["an entry names no card"]),
+        ({"qwen_cards": [True]}, ["qwen_cards", "valid string"]),
+        ({"qwen_tensor_parallel": True}, ["qwen_tensor_parallel", "1, 2, 4 or 8"]),
+        ({"qwen_home": "/srv/a%b"}, ["qwen_home", "'%' in it", "letters, digits"]),
+        ({"qwen_model_directory": '/srv/"m"'}, ["qwen_model_directory", "in it"]),
+        ({"qwen_release_directory": "/opt/$x"}, ["qwen_release_directory", "'$' in it"]),
+        ({"qwen_uv_cache_directory": "/var/a;b"}, ["qwen_uv_cache_directory", "';' in it"]),
+        ({"qwen_wheel_directory": "/w:x"}, ["qwen_wheel_directory", "':' in it"]),
+        ({"qwen_model_source": "path", "qwen_model_path": "/m'x"}, ["qwen_model_path", "in it"]),
+        ({"qwen_http_proxy": 'http://p:1/";x'}, ["qwen_http_proxy", "no part of an address"]),
+        ({"qwen_https_proxy": "http://pröxy:1"}, ["qwen_https_proxy", "'ö' is no part"]),
+        ({"qwen_no_proxy": ["a,b"]}, ["qwen_no_proxy", "'a,b'"]),
+        ({"qwen_no_proxy": ["a\nb"]}, ["qwen_no_proxy"]),
+        ({"qwen_extra_index_urls": ["pypi.lab/simple"]}, ["qwen_extra_index_urls", "neither an address"]),
+        ({"qwen_find_links": ["https://a b"]}, ["qwen_find_links", "neither an address"]),
+        ({"qwen_extra_ca_certificates": ["a\nb.pem"]}, ["qwen_extra_ca_certificates", "names no file"]),
+        ({"qwen_extra_ca_certificates": [""]}, ["qwen_extra_ca_certificates", "names no file"]),
+        ({"qwen_peer_address": "a b"}, ["qwen_peer_address", "neither a host name nor an IP address"]),
+        ({"qwen_peer_address": "http://peer"}, ["qwen_peer_address", "neither a host name"]),
+        ({"qwen_alertmanagers": ["a b:9093"]}, ["qwen_alertmanagers", "no host:port"]),
+        ({"qwen_alertmanagers": ["watch:99999"]}, ["qwen_alertmanagers", "no host:port"]),
+        ({"qwen_bind": "fe80::1%eth0"}, ["qwen_bind", "one interface alone"]),
+        ({"qwen_prometheus_bind": "fe80::1%eth0"}, ["qwen_prometheus_bind", "one interface alone"]),
+        ({"qwen_scraped_from": ["fe80::1%eth0"]}, ["qwen_scraped_from", "neither an IP address nor a network"]),
+        ({"qwen_gateway_names": ["fe80::1%eth0"]}, ["qwen_gateway_names", "neither a host name"]),
+        ({"qwen_api_key": "seven77"}, ["qwen_api_key", "at least 8 characters"]),
+        ({"qwen_api_key": "schlüssel"}, ["qwen_api_key", "one line of letters"]),
+        ({"qwen_api_key": "two\nlines!"}, ["qwen_api_key", "one line of letters"]),
+        ({"qwen_hub_token": "hf_a hf_b"}, ["qwen_hub_token", "without spaces"]),
+        ({"qwen_hub_token": ""}, ["qwen_hub_token", "at least 1 character"]),
         ({"quen_port": 1}, ["quen_port", "did you mean qwen_port?"]),
         ({"Qwen_port": 1}, ["Qwen_port", "did you mean qwen_port?"]),
         ({"qwen-port": 1}, ["qwen-port", "did you mean qwen_port?"]),
@@ -115,6 +157,64 @@ def test_wrong_settings_are_refused_with_key_place_and_what_is_allowed(data: dic
     text = "\n".join(refused(data, dict.fromkeys(data, "group_data/gpus.py")))
     assert all(word in text for word in words), text
     assert "group_data/gpus.py" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [
+        ("peer_port", 65_535),
+        ("start_timeout_s", LONGEST_S),
+        ("stop_timeout_s", LONGEST_S),
+        ("gate_wait_s", LONGEST_S),
+        ("liveness_limit_s", LONGEST_S),
+        ("gateway_silence_s", LONGEST_S),
+        ("apt_lock_timeout_s", LONGEST_S),
+        ("reboot_timeout_s", LONGEST_S),
+        ("prometheus_days", 36_500),
+        ("prometheus_max_gib", 1_048_576),
+        ("journal_max_mib", 16_777_216),
+    ],
+)
+def test_numbers_end_where_the_programs_that_read_them_do(key: str, most: int) -> None:
+    assert getattr(load({f"qwen_{key}": most}), key) == most
+    assert f"less than or equal to {most}" in "".join(refused({f"qwen_{key}": most + 1}))
+
+
+def test_haproxy_counts_the_longest_silence() -> None:
+    assert LONGEST_S * 1000 < 2**31
+
+
+def test_room_is_a_number_that_a_disk_can_have() -> None:
+    assert "finite" in "".join(refused({"qwen_min_model_gib": float("inf")}))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"qwen_home": "/srv/größe/qwen-1_a+b@c=d~e,f"},
+        {"qwen_http_proxy": "http://user:p%22w@proxy.lab:3128/"},
+        {"qwen_no_proxy": [".lab", "10.0.0.0/8", "[::1]", "*.lab"]},
+        {"qwen_find_links": ["https://a/b", "/srv/wheels", "file:///w"]},
+        {"qwen_extra_ca_certificates": ["~/lab-ca.pem", "/etc/ca_2.crt"]},
+        {"qwen_peer_address": "rack_1.lab"},
+        {"qwen_peer_address": "fd00::5"},
+        {"qwen_alertmanagers": ["alert_manager:9093", "[fd00::5]:9093", "10.0.0.1:80"]},
+        {"qwen_engine_env": {"TOKENIZERS_PARALLELISM": "false", "VLLM_MAX_TOKENS_PER_EXPERT_FUSED_MOE_CHUNK": "1"}},
+        {"qwen_engine_args": {"compilation-config.mode": 3, "--max_num_seqs": 4}},
+    ],
+    ids=lambda data: next(iter(data)),
+)
+def test_what_real_labs_write_is_taken(data: dict[str, Any]) -> None:
+    assert load(data)
+
+
+def test_cards_may_be_named_by_number() -> None:
+    assert load({"qwen_cards": [1, "0"]}).cards == ["1", "0"]
+
+
+def test_a_key_of_data_that_is_no_text_is_not_ours() -> None:
+    data: dict[Any, Any] = {1: 2, None: 3, ("a",): 4, "qwen_port": 9000}
+    assert load(data).port == 9000
 
 
 @pytest.mark.parametrize(
