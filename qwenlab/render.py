@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -161,8 +162,13 @@ def package_directory(package: str) -> str:
     return f"{LIBRARY}/{package.replace('.', '/')}"
 
 
-def apt_conf(settings: Settings) -> str:
-    """apt's drop-in: wait for another apt, and go through the proxies."""
+def apt_file(settings: Settings) -> RemoteFile:
+    """apt's drop-in: wait for another apt, and go through the proxies; root's alone where those ask for a password."""
+    secret = any("@" in urlsplit(proxy).netloc for proxy in (settings.http_proxy, settings.https_proxy) if proxy)
+    return RemoteFile(_apt_conf(settings), "600" if secret else "644")
+
+
+def _apt_conf(settings: Settings) -> str:
     lines = [f'DPkg::Lock::Timeout "{settings.apt_lock_timeout_s}";']
     lines += [f'Acquire::http::Proxy "{settings.http_proxy}";'] if settings.http_proxy else []
     lines += [f'Acquire::https::Proxy "{settings.https_proxy}";'] if settings.https_proxy else []

@@ -17,7 +17,7 @@ from qwenlab.host_inventory import HostInventory
 from qwenlab.monitoring.files import card_files, node_files, watcher_files
 from qwenlab.output import OutputError, named
 from qwenlab.planner import plan
-from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_conf, programs, render
+from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_file, programs, render
 from qwenlab.settings import Settings
 
 REFUSED = 2
@@ -62,7 +62,7 @@ def host_files(inventory: HostInventory, settings: Settings) -> dict[str, Remote
     if made.status == "refused":
         raise RefusedError("; ".join(reason.text for reason in made.refusals))
     return {
-        APT_CONF: RemoteFile(apt_conf(settings)),
+        APT_CONF: apt_file(settings),
         INVENTORY: RemoteFile(inventory.model_dump_json(indent=1) + "\n"),
         **programs(settings),
         **render(made, settings),

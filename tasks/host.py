@@ -20,7 +20,7 @@ from qwenlab.render import (
     LIBRARY,
     SECRETS,
     RemoteFile,
-    apt_conf,
+    apt_file,
     package_directory,
     programs,
 )
@@ -64,7 +64,7 @@ def check(settings: Settings) -> None:
 def install(desired: Desired) -> None:
     """Everything that the components stand on."""
     settings = desired.settings
-    paths.files(name="apt: patience and proxies", files={APT_CONF: RemoteFile(apt_conf(settings))})
+    paths.files(name="apt: patience and proxies", files={APT_CONF: apt_file(settings)})
     debs = {} if settings.offline and desired.bundle is None else debs_on_host(desired.bundle)
     if debs is not None:
         debs.pop(HAPROXY, None)  # the gateway's own step installs it, so that it does not start by itself

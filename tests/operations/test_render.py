@@ -16,7 +16,7 @@ from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan, NodeProcess, Workload
 from qwenlab.remote.gating.files import END
-from qwenlab.render import PROGRAMS, RemoteFile, programs, render
+from qwenlab.render import PROGRAMS, RemoteFile, apt_file, programs, render
 from qwenlab.settings import Settings, load
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -98,6 +98,16 @@ def test_secrets_are_in_no_rendered_file() -> None:
     everything = "".join(file.content for file in render(plan_cpu(HostInventory(), chosen), chosen).values())
     assert "0123456789\n" not in everything.replace(REVISION, "")
     assert "hf_secret" not in everything
+
+
+@pytest.mark.parametrize(
+    ("proxy", "mode"),
+    [("http://proxy.lab:3128", "644"), ("http://user:secret@proxy.lab:3128", "600"), (None, "644")],
+)
+def test_a_proxys_password_is_not_for_every_user(proxy: str | None, mode: str) -> None:
+    file = apt_file(settings(https_proxy=proxy))
+    assert file.mode == mode
+    assert (proxy or "none") in file.content + "none"
 
 
 def test_what_an_engine_is_started_with_ends_in_the_line_that_the_gate_looks_for() -> None:
