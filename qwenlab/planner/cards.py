@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from statistics import median_low
 
-from qwenlab.gpu_data import GpuSpec, find
+from qwenlab.gpu_data import GpuSpec, Segment, find, table
 from qwenlab.host_inventory import Gpu, HostInventory
 from qwenlab.planner.shape import Card
 
@@ -14,6 +16,9 @@ OLDEST = (7, 5)
 WSL2_SHARE_GIB = 0.48  # HyperQwen docs/gotchas.md 53: about 490 MiB that the card reports and nobody can allocate
 UNKNOWN_BANDWIDTH_GB_S = 300.0
 UNKNOWN_TFLOPS = 30.0
+GAMING = (Segment.CONSUMER, Segment.LAPTOP)
+ADA = (8, 9)
+FP4_OVER_FP16 = 8  # both dense: RTX 5090 has 1676 and 209.5 (RTX Blackwell GPU architecture whitepaper, appendix A)
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,30 @@ def cards_of(inventory: HostInventory, wanted: list[str] | None = None) -> tuple
     return tuple(cards), tuple(left)
 
 
+def names(word: str, gpu: Gpu) -> bool:
+    """Whether an entry of qwen_cards names this card, in any spelling that the driver's own tools print."""
+    given = word.strip().casefold()
+    known = {one.casefold() for one in (gpu.uuid, gpu.pci_bus_id, str(gpu.index)) if one}
+    return bool({given, _bus_id(given)} & known)
+
+
+def _bus_id(word: str) -> str | None:
+    """`0000:01:00.0` from nvidia-smi's `00000000:01:00.0` and lspci's `01:00.0`; None for other words."""
+    found = re.fullmatch(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", word)
+    if found is None:
+        return None
+    domain, bus, device, function = found.groups(default="0")
+    return f"{int(domain, 16):04x}:{bus}:{device}.{function}"
+
+
 def _why_not(gpu: Gpu, wanted: list[str] | None) -> tuple[str, str] | None:
-    if wanted is not None and not {gpu.uuid, gpu.pci_bus_id, str(gpu.index)} & set(wanted):
+    if wanted is not None and not any(names(word, gpu) for word in wanted):
         return "not-selected", "qwen_cards does not name it"
     if not gpu.usable:
         return "unusable", gpu.unusable_because or "the driver cannot use it"
     if gpu.mig_enabled:
         return "mig", "MIG is on: its slices are too small and cannot be joined; turn it off with nvidia-smi -mig 0"
-    if gpu.memory_total_mib is None:
+    if not gpu.memory_total_mib:
         return "memory-unknown", "its memory size could not be read"
     capability = gpu.compute_capability or _spec_capability(gpu)
     if capability is None:
@@ -87,13 +108,38 @@ def _card(gpu: Gpu, name: str, inventory: HostInventory) -> Card:
         memory_gib=total - reserved,
         in_use_gib=in_use,
         bandwidth_gb_s=spec.bandwidth_gb_s if spec else UNKNOWN_BANDWIDTH_GB_S,
-        fp16_tflops=(spec.fp16_tflops if spec else None) or UNKNOWN_TFLOPS,
-        fp8_tflops=spec.fp8_tflops if spec else None,
+        fp16_tflops=fp16_tflops(spec) if spec else UNKNOWN_TFLOPS,
+        fp8_tflops=_fp8_tflops(spec) if spec else None,
         int8_tops=spec.int8_tops if spec else None,
         pcie_gb_s=_pcie_gb_s(gpu),
         power_limit_w=gpu.power.limit_w,
         display_active=bool(gpu.display_active),
     )
+
+
+def fp16_tflops(spec: GpuSpec) -> float:
+    """Dense rate with 16-bit inputs; where no data sheet states it, an eighth of the FP4 rate (Blackwell's ratio), else
+    as much for a byte of bandwidth as the middle one of the family's gaming cards, or of its other cards."""
+    if spec.fp16_tflops is not None:
+        return spec.fp16_tflops
+    if spec.fp4_tflops is not None:
+        return spec.fp4_tflops / FP4_OVER_FP16
+    gaming = spec.segment in GAMING
+    ratios = [
+        card.fp16_tflops / card.bandwidth_gb_s
+        for card in table().cards
+        if card.fp16_tflops is not None and card.family == spec.family and (card.segment in GAMING) == gaming
+    ]
+    if not ratios or spec.segment is Segment.MINING:
+        return UNKNOWN_TFLOPS
+    return median_low(ratios) * spec.bandwidth_gb_s
+
+
+def _fp8_tflops(spec: GpuSpec) -> float | None:
+    """Dense rate with FP8 inputs: twice the 16-bit one from Ada on, where no data sheet states it."""
+    if spec.fp8_tflops is None and spec.compute_capability is not None and spec.compute_capability >= ADA:
+        return 2 * fp16_tflops(spec)
+    return spec.fp8_tflops
 
 
 def _pcie_gb_s(gpu: Gpu) -> float:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qwenlab.gpu_data import find
 from qwenlab.host_inventory import HostInventory, Severity, Source
-from qwenlab.planner.cards import WSL2_SHARE_GIB
+from qwenlab.planner.cards import WSL2_SHARE_GIB, names
 from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
 from qwenlab.planner.layouts import LEAST_LAYERS
 from qwenlab.planner.plan import Refusal
@@ -83,6 +84,13 @@ def notes(inventory: HostInventory, cards: tuple[Card, ...]) -> tuple[str, ...]:
         if one.severity is Severity.ERROR or (one.severity is Severity.WARNING and one.code in TELLING)
     ]
     share = WSL2_SHARE_GIB if inventory.wsl2 else 0.0
+    planned = {card.index for card in cards}
+    found += [
+        f"{gpu.name or 'a card without a name'} ({gpu.uuid or gpu.pci_bus_id or gpu.index}) is not in the device "
+        "table: it is planned with cautious figures, and the speeds told for it mean little"
+        for gpu in inventory.gpus
+        if gpu.index in planned and find(name=gpu.name, device_id=gpu.pci_device_id) is None
+    ]
     for card in cards:
         taken = card.in_use_gib - share
         if taken >= TAKEN_GIB:
@@ -125,10 +133,9 @@ def _missing_cards(inventory: HostInventory, settings: Settings) -> Iterator[str
     """Entries of qwen_cards that name nothing on a host that has cards."""
     if not inventory.gpus or settings.cards is None:
         return
-    known = {word for gpu in inventory.gpus for word in (gpu.uuid, gpu.pci_bus_id, str(gpu.index)) if word}
     there = ", ".join(f"{gpu.index} ({gpu.uuid or gpu.pci_bus_id})" for gpu in inventory.gpus)
     for word in settings.cards:
-        if word not in known:
+        if not any(names(word, gpu) for gpu in inventory.gpus):
             yield f"qwen_cards: no card {word}; there is {there}"
 
 

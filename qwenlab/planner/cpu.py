@@ -8,7 +8,7 @@ from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.checks import ports_refusal
 from qwenlab.planner.measured import as_measured, expired, measurement_of
 from qwenlab.planner.plan import Checkpoint, EnginePlan, Evidence, HostPlan, Reason, Workload
-from qwenlab.planner.rules.overrides import force
+from qwenlab.planner.rules.overrides import force, seats_of
 from qwenlab.settings import Settings
 
 REASONS = (
@@ -74,7 +74,7 @@ def _engine(place: int, checkpoint: Checkpoint, settings: Settings) -> EnginePla
         kv_cache_dtype="auto",
         attention_backend=None,
         max_model_len=settings.cpu_context,
-        max_num_seqs=settings.cpu_seats,
+        max_num_seqs=seats_of(forced.args, settings.cpu_seats),
         args=forced.args,
         env=forced.env,
         reasons=(*REASONS, *forced.reasons),

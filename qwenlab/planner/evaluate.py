@@ -150,7 +150,7 @@ def _nothing_runs(place: Place, knobs: Knobs) -> str:
         return "the settings leave no checkpoint and recipe of the catalogue"
     smallest = min(specs, key=lambda spec: spec.total_gib)
     if not _has_room(smallest, place):
-        room = sum(card.memory_gib - card.in_use_gib for card in place.cards)
+        room = sum(max(0.0, card.memory_gib - card.in_use_gib) for card in place.cards)
         return (
             f"the smallest checkpoint ({smallest.key}) has {smallest.total_gib:.1f} GiB of weights; "
             f"{room:.1f} GiB are free on {len(place.cards)} card{'s' if len(place.cards) > 1 else ''}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qwenlab.host_inventory import HostInventory
-from qwenlab.planner.cards import LeftOut
-from qwenlab.planner.checks import host_errors, unreadable
+from qwenlab.planner.cards import WSL2_SHARE_GIB, LeftOut
+from qwenlab.planner.checks import TAKEN_GIB, host_errors, unreadable
 from qwenlab.planner.choose import Choice, Parallel, Search, choose
 from qwenlab.planner.demand import demand_of
 from qwenlab.planner.layouts import TENSOR_SIZES
@@ -61,7 +61,7 @@ def refusals_of(
                 f"{longest:,} (qwen_context)"
             )
             return (Refusal(code="context-too-long", text=text),)
-    return (Refusal(code="too-little-memory", text=_memory_text(settings, cards, choice)),)
+    return (Refusal(code="too-little-memory", text=_memory_text(inventory, settings, cards, choice)),)
 
 
 def _override_text(settings: Settings, choice: Choice) -> str:
@@ -84,12 +84,21 @@ def _longest(inventory: HostInventory, settings: Settings, cards: tuple[Card, ..
     return max(windows, default=0)
 
 
-def _memory_text(settings: Settings, cards: tuple[Card, ...], choice: Choice) -> str:
+def _memory_text(inventory: HostInventory, settings: Settings, cards: tuple[Card, ...], choice: Choice) -> str:
     search = choice.search
-    have = ", ".join(f"{card.name} with {card.memory_gib - card.in_use_gib:.1f} GiB free" for card in cards)
+    share = WSL2_SHARE_GIB if inventory.wsl2 else 0.0  # nobody can end what takes this
+    emptied = tuple(replace(card, in_use_gib=share) for card in cards)
+    held = [max(0.0, card.in_use_gib - share) for card in cards]
+    have = ", ".join(
+        f"{card.name} with {max(0.0, card.memory_gib - card.in_use_gib):.1f} GiB free"
+        + (f" of {card.memory_gib - share:.1f}, {taken:.1f} held by other programs" if taken >= TAKEN_GIB else "")
+        for card, taken in zip(cards, held, strict=True)
+    )
     largest = max(search.evaluations, key=lambda footprint: len(footprint.members))
-    fits = " or ".join(_would_fit(settings, cards[0]))
-    return f"{have}: too little ({search.why_not(largest)}). What would fit: {fits}"
+    short = f"{have}: too little ({search.why_not(largest)})"
+    if max(held) >= TAKEN_GIB and _plannable(settings, emptied, inventory):
+        return f"{short}. What would fit: these very cards, once those programs have ended (nvidia-smi lists them)"
+    return f"{short}. What would fit: {' or '.join(_would_fit(settings, emptied[0])) or 'larger cards'}"
 
 
 def _would_fit(settings: Settings, like: Card) -> list[str]:
@@ -111,6 +120,7 @@ def _resized(card: Card, memory_gib: float, index: int = 0) -> Card:
     return replace(card, memory_gib=memory_gib, index=index, uuid=f"{card.uuid}-{index}")
 
 
-def _plannable(settings: Settings, cards: tuple[Card, ...]) -> bool:
-    search = Search(cards, (), demand_of(settings), knobs_of(settings), Parallel(), wsl2=False)
+def _plannable(settings: Settings, cards: tuple[Card, ...], inventory: HostInventory | None = None) -> bool:
+    links, wsl2 = (inventory.pairs, inventory.wsl2) if inventory is not None else ((), False)
+    search = Search(cards, links, demand_of(settings), knobs_of(settings), Parallel(), wsl2=wsl2)
     return bool(choose(search).engines)

@@ -12,7 +12,7 @@ from qwenlab.planner.catalogue import CheckpointSpec, DrafterSpec, checkpoints, 
 from qwenlab.planner.memory import Budget, kv_layout
 from qwenlab.planner.plan import Checkpoint, EnginePlan, KvPool, NodeProcess, Reason, Workload
 from qwenlab.planner.rules import TABLE, Context, Rule
-from qwenlab.planner.rules.overrides import force
+from qwenlab.planner.rules.overrides import force, seats_of
 from qwenlab.planner.shape import EngineShape
 from qwenlab.settings import Settings
 
@@ -88,7 +88,7 @@ def render_engine(
         kv_cache_dtype=shape.kv_dtype,
         attention_backend=shape.attention_backend,
         max_model_len=shape.max_model_len,
-        max_num_seqs=shape.max_num_seqs,
+        max_num_seqs=seats_of(forced.args, shape.max_num_seqs),
         args=forced.args,
         env=forced.env,
         patches=tuple(draft.patches),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from qwenlab.host_inventory import PcieLink
-from qwenlab.planner.cards import WSL2_SHARE_GIB, cards_of
+from qwenlab.gpu_data import lookup
+from qwenlab.host_inventory import Gpu, PcieLink
+from qwenlab.planner import plan
+from qwenlab.planner.cards import WSL2_SHARE_GIB, cards_of, fp16_tflops, names
 from qwenlab.planner.throughput.calibration import data
+from qwenlab.settings import load
 from tests.planner.machines import MACHINES, inventories
+from tests.planner.machines.build import Machine, machine
 
 INVENTORIES = inventories()
 
@@ -50,6 +54,59 @@ def test_the_narrowest_part_of_the_path_counts_and_an_idle_generation_does_not(l
     gpu = inventory.gpus[0].model_copy(update={"pcie": link})
     (card,) = cards_of(inventory.model_copy(update={"gpus": (gpu,)}))[0]
     assert card.pcie_gb_s == pytest.approx(gb_s, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("NVIDIA GeForce RTX 3090", 71, 71),  # the data sheet's
+        ("NVIDIA GeForce RTX 5090 D", 148, 149),  # an eighth of 1187.5 with FP4
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 60, 110),  # RTX 4090's silicon with 57 % of the bandwidth
+        ("NVIDIA H100 SXM5 64GB", 400, 900),  # H100 with fewer stacks of memory
+        ("NVIDIA CMP 170HX", 30, 30),  # cut down by its maker: like nothing else
+    ],
+)
+def test_a_rate_that_no_data_sheet_states_follows_from_the_same_silicon(name: str, low: float, high: float) -> None:
+    assert low <= fp16_tflops(lookup(name=name)) <= high
+
+
+def test_a_card_without_a_stated_rate_is_no_cliff_beside_its_kin() -> None:
+    """With a flat guess an H100 of 64 GB was planned at a quarter of an H100's speed."""
+
+    def rate(name: str) -> float:
+        predicted = plan(machine(Machine("one", ((name, None),))), load({})).engines[0].predicted
+        return predicted.decode_tok_s if predicted else 0.0
+
+    assert rate("NVIDIA H100 SXM5 64GB") > 0.6 * rate("NVIDIA H100 80GB HBM3")
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("0", True),
+        ("1", False),
+        ("GPU-00000000-0000-0000-0000-00003090aaaa", True),
+        ("gpu-00000000-0000-0000-0000-00003090AAAA", True),
+        ("0000:0a:00.0", True),
+        ("00000000:0A:00.0", True),  # as nvidia-smi prints it
+        ("0a:00.0", True),  # as lspci prints it
+        ("0001:0a:00.0", False),
+        ("0b:00.0", False),
+        ("", False),
+        ("None", False),
+    ],
+)
+def test_a_card_is_named_as_any_tool_prints_it(word: str, named: bool) -> None:
+    gpu = Gpu(index=0, uuid="GPU-00000000-0000-0000-0000-00003090aaaa", pci_bus_id="0000:0a:00.0")
+    assert names(word, gpu) is named
+    assert not names("x", Gpu(index=3))
+
+
+def test_a_card_without_memory_is_left_out() -> None:
+    inventory = INVENTORIES["1x3090"]
+    gpu = inventory.gpus[0].model_copy(update={"memory_total_mib": 0})
+    (left,) = cards_of(inventory.model_copy(update={"gpus": (gpu,)}))[1]
+    assert left.code == "memory-unknown"
 
 
 def test_a_card_that_the_table_lacks_is_planned_with_cautious_figures() -> None:

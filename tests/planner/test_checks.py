@@ -86,3 +86,41 @@ def test_a_host_whose_driver_is_yet_to_come_is_planned_with_a_note() -> None:
     bus_only = inventory.model_copy(update={"gpus": bare, "pairs": (), "driver": Driver()})
     assert NO_DRIVER in plan(bus_only, load({})).warnings
     assert NO_DRIVER not in plan(inventory, load({})).warnings
+
+
+HELD: list[tuple[str, dict[int, int], str]] = [
+    # machine, MiB held by card, words
+    ("1x3090", {0: 22_000}, "these very cards, once those programs have ended"),
+    ("2x3090-pcie", {0: 22_000, 1: 21_000}, "these very cards, once those programs have ended"),
+    ("laptop-8gb", {0: 7_000}, "What would fit: one card with "),  # too small in any case
+    ("1x3090", {0: 99_000}, "0.0 GiB free of 23.6"),  # more than there is: a damaged reading
+]
+
+
+@pytest.mark.parametrize(("machine", "held", "words"), HELD)
+def test_memory_that_others_hold_is_told_with_what_to_do(machine: str, held: dict[int, int], words: str) -> None:
+    inventory = INVENTORIES[machine]
+    gpus = tuple(gpu.model_copy(update={"memory_used_mib": held[gpu.index]}) for gpu in inventory.gpus)
+    (refusal,) = plan(inventory.model_copy(update={"gpus": gpus}), load({})).refusals
+    assert refusal.code == "too-little-memory"
+    assert words in refusal.text
+    assert "held by other programs" in refusal.text
+    assert "-" not in refusal.text.replace("int4-fast", "").replace("nvidia-smi", "")  # no card has less than nothing
+
+
+def test_what_would_fit_does_not_count_what_others_hold_now() -> None:
+    inventory = INVENTORIES["laptop-8gb"]
+    free, held = (
+        plan(inventory.model_copy(update={"gpus": (gpu,)}), load({})).refusals[0].text.split("What would fit: ")[1]
+        for gpu in (inventory.gpus[0], inventory.gpus[0].model_copy(update={"memory_used_mib": 6_000}))
+    )
+    assert held == free
+
+
+def test_a_card_that_no_table_knows_is_planned_with_a_word_about_it() -> None:
+    inventory = INVENTORIES["1x3090"]
+    gpu = inventory.gpus[0].model_copy(update={"name": "NVIDIA GeForce RTX 9090", "pci_device_id": "ffff"})
+    host = plan(inventory.model_copy(update={"gpus": (gpu,)}), load({}))
+    assert host.status == "planned"
+    assert any("RTX 9090" in warning and "not in the device table" in warning for warning in host.warnings)
+    assert not any("device table" in warning for warning in plan(inventory, load({})).warnings)

@@ -43,6 +43,11 @@ def test_the_users_arguments_win_and_are_annotated(case: str, forced: Args, expe
     assert all("the plan had" in note.text for note in notes)
 
 
+@pytest.mark.parametrize(("forced", "seats"), [({"max_num_seqs": 3}, 3), ({"max-num-seqs": None}, 4), ({}, 4)])
+def test_the_plan_counts_the_seats_that_the_engine_is_started_with(forced: Args, seats: int) -> None:
+    assert rendered(shape("RTX 3090", max_num_seqs=4), Settings(engine_args=forced)).max_num_seqs == seats
+
+
 def test_the_users_variables_win_in_every_process() -> None:
     pair = shape("RTX 4070 Ti SUPER", "RTX 5090", pp=2, partition=(13, 51), checkpoint="nvfp4")
     engine = rendered(pair, Settings(engine_env={"VLLM_DISABLED_KERNELS": "Mine", "NCCL_DEBUG": "INFO"}))
@@ -56,6 +61,7 @@ def test_the_users_variables_win_in_every_process() -> None:
     [
         (Settings(engine_env={"VLLM_MARLIN_INPUT_DTYPE": ""}), "VLLM_MARLIN_INPUT_DTYPE"),
         (Settings(engine_env={"NCCL_SHM_USE_CUDA_MEMCPY": "1"}), "hung"),
+        (Settings(engine_args={"kv-cache-dtype": "fp8_e5m2"}), "qwen_kv_cache_dtype plans with it"),
         (Settings(engine_args={"tool-call-parser": "hermes"}), "silently"),
         (Settings(engine_args={"trust-remote-code": True}), "repository"),
     ],

@@ -78,6 +78,12 @@ TRAPS = (
         "noonghunna/club-3090 docs/HARDWARE.md",
     ),
     Trap(
+        "kv-cache-dtype",
+        _any,
+        "pool, context and seats of the plan were reckoned without it; qwen_kv_cache_dtype plans with it",
+        "qwenlab memory model, docs/memory.md",
+    ),
+    Trap(
         "trust-remote-code",
         lambda value: value is True,
         "code from the checkpoint's repository runs as the service user; this model needs none",
@@ -181,6 +187,12 @@ def force(
             if trap.name == name and trap.bad(value) and trap.beside(result)
         ]
     return Forced(result, variables, tuple(reasons), tuple(warnings))
+
+
+def seats_of(args: Mapping[str, Any], planned: int) -> int:
+    """The seats that an engine is started with: the user may have forced other ones than planned."""
+    forced = args.get("max-num-seqs")
+    return forced if isinstance(forced, int) and not isinstance(forced, bool) else planned
 
 
 def _reason(name: str, value: Any, planned: Mapping[str, Any]) -> Reason:
