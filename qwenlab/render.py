@@ -8,6 +8,7 @@ Secrets are not among them: they go to the host by another way (qwenlab/operatio
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -128,7 +129,7 @@ def _engine_files(engine: EnginePlan, unit: Unit, settings: Settings) -> dict[st
     )
     files = {
         f"{ENGINES}/{unit.name}.yaml": RemoteFile(_yaml(unit.args) + END, "640", group=settings.user),
-        f"{ENGINES}/{unit.name}.env": RemoteFile(_environment(unit.env) + END, "640", group=settings.user),
+        f"{ENGINES}/{unit.name}.env": RemoteFile(environment_file(unit.env) + END, "640", group=settings.user),
         f"{ENGINES}/{unit.name}.gate.json": RemoteFile(json.dumps(asked, indent=1) + "\n", "640", group=settings.user),
     }
     if unit.gpus:
@@ -209,9 +210,18 @@ def _yaml(args: dict[str, Any]) -> str:
     return yaml.safe_dump(args, sort_keys=False, default_flow_style=False, width=1000)
 
 
-def _environment(env: dict[str, str]) -> str:
-    """systemd's EnvironmentFile format; JSON quoting is a subset of it for printable text."""
-    return "".join(f"{name}={json.dumps(value)}\n" for name, value in env.items())
+def environment_file(env: Mapping[str, str]) -> str:
+    """systemd's EnvironmentFile format for values of one line.
+
+    In double quotes a backslash stays where it is unless `"`, `\\`, `$` or a backtick follows, so that JSON's quoting
+    would hand on `\\u00fc` and `\\t` as they stand (systemd 252 basic/env-file.c).
+    """
+    return "".join(f"{name}={_quoted(value)}\n" for name, value in env.items())
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def template(name: str, **values: Any) -> str:

@@ -158,10 +158,9 @@ def prepare(job: dict[str, Any]) -> None:
         model(checkpoint, job["user"], job["python"])
     for engine in job["engines"]:
         for unit in engine["units"]:
-            # JSON is YAML, and JSON strings are strings of systemd's EnvironmentFile
-            lines = (f"{name}={json.dumps(value)}" for name, value in unit["env"].items())
+            # JSON is YAML
             write(RUN / f"{unit['name']}.yaml", json.dumps(unit["args"]), 0o640, job["group"])
-            write(RUN / f"{unit['name']}.env", "\n".join([*lines, ""]), 0o640, job["group"])
+            write(RUN / f"{unit['name']}.env", unit["environment"], 0o640, job["group"])
     UNIT.parent.mkdir(parents=True, exist_ok=True)
     UNIT.write_text(job["unit"])
     if any(engine["cards"] for engine in job["engines"]):

@@ -8,7 +8,7 @@ from typing import Any
 
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan
 from qwenlab.rehearsal.engine_log import EngineLog, RankUse
-from qwenlab.render import checkpoint_directory, engine_unit, units_of
+from qwenlab.render import checkpoint_directory, engine_unit, environment_file, units_of
 from qwenlab.service.calibration import SHOW_TRANSPORTS, transports_noted
 from qwenlab.service.diagnosis import diagnose
 from qwenlab.service.gate_file import gate_file
@@ -102,13 +102,14 @@ def _engine(engine: EnginePlan, settings: Settings, release: str) -> dict[str, A
             wait_s=settings.gate_wait_s,
         )
         args = {**_moved(one.args, settings), "host": "127.0.0.1", "load-format": "dummy"}
-        units.append({"name": one.name, "args": args, "env": _moved(one.env, settings), "gate": asked})
+        environment = environment_file(_moved(one.env, settings))
+        units.append({"name": one.name, "args": args, "environment": environment, "gate": asked})
     return {"name": engine.name, "cards": list(engine.gpus), "units": units}
 
 
 def _moved(values: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Arguments or variables with every path below the model directory or the home replaced by the rehearsal's."""
-    text = json.dumps(dict(values))
+    text = json.dumps(dict(values), ensure_ascii=False)
     for before, after in ((settings.model_directory, MODELS), (settings.home, HOME)):
         text = text.replace(f'"{before}/', f'"{after}/')
     moved: dict[str, Any] = json.loads(text)

@@ -16,7 +16,7 @@ from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan, NodeProcess, Workload
 from qwenlab.remote.gating.files import END
-from qwenlab.render import PROGRAMS, RemoteFile, apt_file, programs, render
+from qwenlab.render import PROGRAMS, RemoteFile, apt_file, environment_file, programs, render
 from qwenlab.settings import Settings, load
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -91,6 +91,22 @@ def test_an_engine_of_two_processes_is_two_units_and_only_the_first_is_asked() -
     assert config(files, "pair-1")["headless"] is True
     umbrella = files["/etc/systemd/system/qwen.service"].content
     assert "ExecStart=/usr/local/lib/qwen/engines-up start pair pair-1" in umbrella
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("plain", '"plain"'),
+        ("größe", '"größe"'),  # systemd knows no \\u
+        ("a\tb", '"a\tb"'),  # nor \\t
+        ('say "x"', '"say \\"x\\""'),
+        ("a\\b", '"a\\\\b"'),
+        ("$HOME `id` %h 'q' # ;", "\"$HOME `id` %h 'q' # ;\""),
+        ("", '""'),
+    ],
+)
+def test_a_variable_reaches_the_engine_as_it_was_given(value: str, written: str) -> None:
+    assert environment_file({"NAME": value}) == f"NAME={written}\n"
 
 
 def test_secrets_are_in_no_rendered_file() -> None:
