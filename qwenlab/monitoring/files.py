@@ -12,9 +12,10 @@ import yaml
 
 from qwenlab.monitoring.alerts import rules
 from qwenlab.monitoring.dashboard import dashboard
-from qwenlab.monitoring.targets import CERTIFICATES, KEYS, NODE_PORT, Target
+from qwenlab.monitoring.targets import CERTIFICATES, KEYS, Target
 from qwenlab.render import LIBRARY, UNITS, RemoteFile, programs, template
 from qwenlab.settings import Settings
+from qwenlab.settings.monitoring import NODE_PORT
 
 USER = "prometheus"  # of the distribution's package
 FOLDER = "/etc/qwen-monitoring"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from qwenlab.settings.monitoring import NODE_PORT
+
 KEYS = "/etc/qwen-monitoring/keys"
 CERTIFICATES = "/etc/qwen-monitoring/tls"
-NODE_PORT = 9100
 
 
 @dataclass(frozen=True)

@@ -51,15 +51,19 @@ def impossible(inventory: HostInventory, settings: Settings, cards: tuple[Card, 
 
 
 def ports_refusal(settings: Settings, engines: int) -> Refusal | None:
-    """Why the engines' ports, counted from qwen_port, do not exist; None when they do."""
+    """Why the engines' ports, counted from qwen_port, do not exist or are another's; None when all is well."""
     last = settings.port + engines - 1
-    if last <= LAST_PORT:
-        return None
-    text = (
-        f"qwen_port = {settings.port}: {engines} engines take the ports {settings.port} to {last}, and ports end at "
-        f"{LAST_PORT}; choose {LAST_PORT - engines + 1} or less"
+    own = (
+        f"1 engine takes port {last}" if engines == 1 else f"{engines} engines take the ports {settings.port} to {last}"
     )
-    return Refusal(code="port-out-of-range", text=text)
+    if last > LAST_PORT:
+        text = f"{own}, and ports end at {LAST_PORT}; choose {LAST_PORT - engines + 1} or less"
+        return Refusal(code="port-out-of-range", text=text)
+    for key, port in settings.listeners:
+        if settings.port <= port <= last:
+            text = f"{own}, and {port} is that of {key}; give one of them another port"
+            return Refusal(code="port-taken", text=text)
+    return None
 
 
 def host_errors(inventory: HostInventory) -> tuple[Refusal, ...]:

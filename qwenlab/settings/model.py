@@ -13,7 +13,7 @@ from qwenlab.settings.engine import EngineSettings
 from qwenlab.settings.fields import SettingsGroup
 from qwenlab.settings.gateway import GatewaySettings
 from qwenlab.settings.host import HostSettings, NetworkSettings
-from qwenlab.settings.monitoring import MonitoringSettings
+from qwenlab.settings.monitoring import NODE_PORT, MonitoringSettings
 from qwenlab.settings.patches import PatchSettings
 from qwenlab.settings.planner import PlannerSettings
 from qwenlab.settings.service import ServiceSettings
@@ -67,6 +67,25 @@ class Settings(
         if self.offline and self.cuda_from == "apt":
             raise ValueError("qwen_offline asks no repository: qwen_cuda_from = 'apt' would; take 'pip' or 'none'")
         return self
+
+    @model_validator(mode="after")
+    def _one_listener_a_port(self) -> Self:
+        listeners = self.listeners
+        for place, (key, port) in enumerate(listeners):
+            if (other := next((name for name, taken in listeners[:place] if taken == port), None)) is not None:
+                raise ValueError(f"{other} and {key} are both {port}: give one of them another port")
+        return self
+
+    @property
+    def listeners(self) -> tuple[tuple[str, int], ...]:
+        """Setting and port of all that listens on the host beside the engines, as far as it is asked for."""
+        asked = (
+            ("qwen_gateway_port", self.endpoint_port, self.gateway and self.serve),
+            ("qwen_prometheus_port", self.prometheus_port, self.prometheus),
+            ("the node exporter (qwen_scraped_from)", NODE_PORT, bool(self.scraped_from)),
+            ("qwen_peer_port", self.peer_port, self.model_source == "peer" and self.serve),
+        )
+        return tuple((key, port) for key, port, wanted in asked if wanted)
 
     @property
     def engine_address(self) -> str:

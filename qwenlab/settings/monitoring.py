@@ -9,6 +9,7 @@ from pydantic import field_validator
 from qwenlab.settings.fields import SettingsGroup, is_reachable, plain_address, setting
 
 LAST_PORT = 65_535
+NODE_PORT = 9100  # the node exporter's own; the distribution's package starts it there
 
 
 class MonitoringSettings(SettingsGroup):

@@ -159,7 +159,7 @@ def test_what_cannot_work_is_refused_before_anything_is_changed(served: Served) 
     host.ssh_run(f"touch /run/before; systemd-run --unit=squatter {LISTEN}")
     for more, words in [
         ({"qwen_gateway_port": 9443}, "the gateway's port 9443 is taken by python3 (process"),
-        ({"qwen_gateway_port": 8001}, "the gateway's port 8001 is that of engine cpu2"),
+        ({"qwen_gateway_port": 8001}, "8001 is that of qwen_gateway_port"),
         (_given(directory, "none.crt", "good.key"), "none.crt: No such file or directory"),
         (_given(directory, "good.crt", "other.key"), "other.key: the key does not belong to the certificate"),
         (_given(directory, "old.crt", "old.key"), "old.crt: the certificate expired on"),

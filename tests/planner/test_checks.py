@@ -21,6 +21,16 @@ WRONG_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ("2x3090-pcie", {"layer_split": [61, 3]}, "override-impossible", ["fewer than 4 layers", "does not start"]),
     ("2x3090-pcie", {"layer_split": [20, 20, 24]}, "override-impossible", ["2 cards, 3 needed", "qwen_layer_split"]),
     ("3x3090", {"port": 65_535}, "port-out-of-range", ["65535 to 65536", "65534 or less"]),
+    (
+        "1x3090",
+        {"gateway": True, "gateway_port": 8000},
+        "port-taken",
+        ["1 engine takes port 8000", "qwen_gateway_port"],
+    ),
+    ("3x3090", {"gateway": True, "gateway_port": 8001}, "port-taken", ["8000 to 8001, and 8001", "qwen_gateway_port"]),
+    ("1x3090", {"prometheus": True, "port": 9090}, "port-taken", ["9090 is that of qwen_prometheus_port"]),
+    ("1x3090", {"scraped_from": ["10.0.0.1"], "port": 9100}, "port-taken", ["9100 is that of the node exporter"]),
+    ("3x3090", {"model_source": "peer", "port": 8718}, "port-taken", ["8719 is that of qwen_peer_port"]),
     ("2x3090-pcie", {"data_parallel": 5}, "override-impossible", ["2 cards, 5 needed: qwen_data_parallel = 5"]),
     ("2x3090-pcie", {"tensor_parallel": 8}, "override-impossible", ["2 cards, 8 needed: qwen_tensor_parallel = 8"]),
     ("2x3090-pcie", {"tensor_parallel": 2, "pipeline_parallel": 2}, "override-impossible", ["4 needed", "pipeline_"]),
@@ -39,6 +49,11 @@ def test_settings_that_a_host_cannot_meet_are_named(
     (refusal,) = host.refusals
     assert refusal.code == code
     assert all(word in refusal.text for word in words), refusal.text
+
+
+def test_a_port_that_nobody_listens_on_is_free() -> None:
+    assert planned("1x3090", port=8080, gateway_port=8080).status == "planned"
+    assert planned("1x3090", port=9090).status == "planned"
 
 
 def test_the_last_port_is_a_port() -> None:

@@ -146,6 +146,11 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
         ({"qwen_api_key": "two\nlines!"}, ["qwen_api_key", "one line of letters"]),
         ({"qwen_hub_token": "hf_a hf_b"}, ["qwen_hub_token", "without spaces"]),
         ({"qwen_hub_token": ""}, ["qwen_hub_token", "at least 1 character"]),
+        ({"qwen_prometheus": True, "qwen_prometheus_port": 8080, "qwen_gateway": True}, ["are both 8080"]),
+        (
+            {"qwen_scraped_from": ["::1"], "qwen_gateway": True, "qwen_gateway_port": 9100},
+            ["node exporter", "both 9100"],
+        ),
         ({"quen_port": 1}, ["quen_port", "did you mean qwen_port?"]),
         ({"Qwen_port": 1}, ["Qwen_port", "did you mean qwen_port?"]),
         ({"qwen-port": 1}, ["qwen-port", "did you mean qwen_port?"]),
