@@ -8,12 +8,8 @@ from dataclasses import dataclass
 
 from qwenlab.facts.host_base import HostBase
 from qwenlab.settings import Settings
+from qwenlab.systems import system_problem
 
-SUPPORTED = {
-    # os-release ID -> releases
-    "debian": ("12", "13"),
-    "ubuntu": ("24.04", "25.10", "26.04"),
-}
 OLDEST_PYTHON = (3, 9)  # for the programs that run on the host; the engine has its own Python
 OLDEST_SYSTEMD = 250  # credentials (LoadCredential=) as the units use them
 MODEL_GIB = {"cuda": 40.0, "cpu": 2.0}
@@ -66,10 +62,8 @@ def _rights(base: HostBase, login: Login) -> list[str]:
 
 def _system(base: HostBase, settings: Settings) -> list[str]:
     found = []
-    releases = SUPPORTED.get(base.os)
-    if releases is None or base.release not in releases:
-        known = "; ".join(f"{name} {', '.join(versions)}" for name, versions in SUPPORTED.items())
-        found.append(f"{base.os_name or base.os or 'an unknown system'} is not supported: use {known}")
+    if (problem := system_problem(base.os, base.release, base.os_name)) is not None:
+        found.append(problem)
     architectures = settings.release.architectures
     if base.architecture not in architectures:
         found.append(

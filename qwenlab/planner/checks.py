@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qwenlab.driver.tables import DEFAULT_BRANCH
 from qwenlab.gpu_data import find
 from qwenlab.host_inventory import HostInventory, Severity, Source
 from qwenlab.planner.cards import WSL2_SHARE_GIB, names
@@ -16,6 +17,7 @@ from qwenlab.planner.plan import Refusal
 from qwenlab.planner.recipes import RECIPES
 from qwenlab.planner.shape import Card
 from qwenlab.settings import Settings
+from qwenlab.systems import system_problem
 
 LAST_PORT = 65_535
 TAKEN_GIB = 1.0  # less than that is a driver's or a display's own
@@ -104,6 +106,27 @@ def notes(inventory: HostInventory, cards: tuple[Card, ...]) -> tuple[str, ...]:
     if driverless(inventory):
         found.append(NO_DRIVER)
     return tuple(found)
+
+
+def obstacles(inventory: HostInventory, settings: Settings) -> tuple[str, ...]:
+    """What keeps this plan from being deployed, as far as the inventory tells: it is refused, or its engine ends."""
+    found = []
+    system = inventory.os
+    if system.id is not None and (problem := system_problem(system.id, system.version_id, system.pretty_name)):
+        found.append(problem)
+    known = settings.release.architectures
+    if system.architecture is not None and system.architecture not in known:
+        found.append(
+            f"the processor is {system.architecture}; vLLM {settings.release.vllm} exists for {', '.join(known)}"
+        )
+    loaded = inventory.driver.loaded
+    branch = (loaded or "").partition(".")[0]
+    if branch.isdecimal() and int(branch) < DEFAULT_BRANCH and settings.asked_branch is None:
+        what = (
+            "update the Windows driver" if inventory.wsl2 else f"qwen_driver_branch = {DEFAULT_BRANCH} has it replaced"
+        )
+        found.append(f"driver {loaded} is older than {DEFAULT_BRANCH}, which CUDA 13 needs: {what}")
+    return tuple(f"not to be deployed like this: {text}" for text in found)
 
 
 def driverless(inventory: HostInventory) -> bool:

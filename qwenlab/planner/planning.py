@@ -7,7 +7,7 @@ from dataclasses import replace
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.alternatives import card_names, form, idle_text, recipe_text, rejected, speed_text
 from qwenlab.planner.cards import LeftOut, cards_of
-from qwenlab.planner.checks import impossible, notes, ports_refusal
+from qwenlab.planner.checks import impossible, notes, obstacles, ports_refusal
 from qwenlab.planner.choose import Choice, Chosen, Parallel, Search, choose
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.demand import demand_of
@@ -168,7 +168,11 @@ def _warnings(
     cards: tuple[Card, ...],
 ) -> tuple[str, ...]:
     """What the host's inventory says, engines' own warnings, each once, and what the user's overrides cost."""
-    found = [*notes(inventory, cards), *(warning for engine in engines for warning in engine.warnings)]
+    found = [
+        *obstacles(inventory, settings),
+        *notes(inventory, cards),
+        *(warning for engine in engines for warning in engine.warnings),
+    ]
     free = without_overrides(inventory, settings, cards)
     if free is not None and free.engines:
         names = ", ".join(f"qwen_{name}" for name in _fixed(settings))

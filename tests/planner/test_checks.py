@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qwenlab.host_inventory import Driver, Source
+from qwenlab.host_inventory import Driver, OperatingSystem, Source
 from qwenlab.planner import plan
 from qwenlab.planner.checks import NO_DRIVER
 from qwenlab.settings import load
@@ -139,3 +139,29 @@ def test_a_card_that_no_table_knows_is_planned_with_a_word_about_it() -> None:
     assert host.status == "planned"
     assert any("RTX 9090" in warning and "not in the device table" in warning for warning in host.warnings)
     assert not any("device table" in warning for warning in plan(inventory, load({})).warnings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "words"),
+    [
+        ({"driver": Driver(loaded="535.183.01")}, {}, "driver 535.183.01 is older than 580"),
+        ({"driver": Driver(loaded="535.183.01")}, {"driver_branch": 580}, None),
+        ({"driver": Driver(loaded="572.83"), "wsl2": True}, {}, "update the Windows driver"),
+        ({"driver": Driver(loaded="610.43")}, {}, None),
+        ({"driver": Driver()}, {}, None),
+        ({"os": OperatingSystem(id="rhel", version_id="9.6", pretty_name="RHEL 9.6")}, {}, "RHEL 9.6 is not supported"),
+        ({"os": OperatingSystem(id="ubuntu", version_id="22.04")}, {}, "ubuntu is not supported: use debian 12, 13"),
+        ({"os": OperatingSystem(id="ubuntu", version_id="24.04", architecture="aarch64")}, {}, None),
+        ({"os": OperatingSystem(architecture="ppc64le")}, {}, "the processor is ppc64le"),
+        ({"os": OperatingSystem()}, {}, None),  # a recording that does not say
+    ],
+)
+def test_a_plan_says_what_keeps_it_from_being_deployed(
+    changes: dict[str, Any], settings: dict[str, Any], words: str | None
+) -> None:
+    chosen = load({f"qwen_{name}": value for name, value in settings.items()})
+    host = plan(INVENTORIES["1x4090"].model_copy(update=changes), chosen)
+    said = [warning for warning in host.warnings if warning.startswith("not to be deployed like this")]
+    assert host.status == "planned"
+    assert len(said) == (words is not None)
+    assert words is None or words in said[0]
