@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu import layouts
+from bench.gpu.engine_args import base_args, pinned_args
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner import plan
 from qwenlab.planner.catalogue import checkpoints
@@ -37,16 +38,6 @@ BURSTS: list[dict[str, Any]] = [
     {"label": "c64", "concurrency": 64, "prompt_tokens": 128, "output_tokens": 512, "seed": 5},
 ]
 SYNTHETIC = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 4.0}
-
-
-def base_args(max_model_len: int) -> dict[str, Any]:
-    """What every arm shares: dummy weights, no vision, a served name that the client knows."""
-    return {
-        "served-model-name": ["q"],
-        "load-format": "dummy",
-        "language-model-only": True,
-        "max-model-len": max_model_len,
-    }
 
 
 def speculative(method: str, models_dir: Path, tokens: int = 7) -> dict[str, Any]:
@@ -108,16 +99,7 @@ def memory(models_dir: Path) -> list[dict[str, Any]]:
             grouping_patched=False,
         )
         expected = pool(shape, pin)
-        args = base_args(length) | {
-            "kv-cache-dtype": kv,
-            "mamba-ssm-cache-dtype": "bfloat16",
-            "attention-backend": "FLASH_ATTN",
-            "max-num-seqs": 4,
-            "max-num-batched-tokens": 4096,
-            "kv-cache-memory-bytes": pin,
-            "gpu-memory-utilization": 0.3,
-            "enforce-eager": True,
-        }
+        args = pinned_args(length, kv, seats=4, pin=pin)
         if tokens:
             args["speculative-config"] = speculative(method, models_dir)
         arms.append(
@@ -143,13 +125,26 @@ def stock(models_dir: Path) -> list[dict[str, Any]]:
     return [{**arm, "name": "stock", "group": "stock", "bursts": BURSTS, "named_cards": [0]}]
 
 
+def without_peers(inventory: HostInventory) -> HostInventory:
+    """The machine as it is with `NCCL_P2P_DISABLE=1`: no card reads another's memory."""
+    none = {"peer_read": False, "peer_write": False, "measured_peer_ok": False, "nvlink_lanes": 0, "nvswitch": False}
+    return inventory.model_copy(update={"pairs": tuple(pair.model_copy(update=none) for pair in inventory.pairs)})
+
+
 def planned(
-    inventory: HostInventory, cards: Sequence[int], workloads: list[str], named: dict[str, Any] | None = None
+    inventory: HostInventory,
+    cards: Sequence[int],
+    workloads: list[str],
+    named: dict[str, Any] | None = None,
+    peers: bool = True,
 ) -> list[dict[str, Any]]:
     """What qwenlab plans for these cards, as it emits it: only dummy weights and a fixed acceptance are added.
 
-    Dummy checkpoints are written where the plan looks for its own.
+    Dummy checkpoints are written where the plan looks for its own. Without `peers` the plan is for, and the engine runs
+    as on, a machine whose cards do not reach each other.
     """
+    variant, forbidden = (inventory, {}) if peers else (without_peers(inventory), {"NCCL_P2P_DISABLE": "1"})
+    words = [*map(str, cards), *map(str, (named or {}).values()), *([] if peers else ["no-peer"])]
     arms = []
     for workload in workloads:
         settings = load(
@@ -161,7 +156,7 @@ def planned(
                 **(named or {}),
             }
         )
-        host = plan(inventory, settings)
+        host = plan(variant, settings)
         for engine in host.engines:
             write(Path(engine.args["model"]), target_config(models()[MODEL], engine.checkpoint.format))
             args = dict(engine.args) | {"load-format": "dummy"}
@@ -172,7 +167,7 @@ def planned(
                 args["speculative-config"] = args["speculative-config"] | SYNTHETIC
             arms.append(
                 {
-                    "name": "-".join(["plan", workload, *map(str, cards), *map(str, (named or {}).values())]),
+                    "name": "-".join(["plan", workload, *words]),
                     "group": "plan",
                     "what": "serve",
                     "release": "patched",
@@ -180,7 +175,7 @@ def planned(
                     "named_cards": list(cards),
                     "model": args.pop("model"),
                     "args": args,
-                    "env": engine.env,
+                    "env": {**engine.env, **forbidden},
                     "bursts": [burst for burst in BURSTS if burst["concurrency"] <= engine.max_num_seqs],
                     "predicted": {
                         "kv_tokens": engine.kv.tokens if engine.kv else None,
@@ -226,13 +221,15 @@ def main() -> None:
     options.add_argument("--workloads", default="chat,batch,long")
     options.add_argument("--card", default="0", help="the cards that the plans are for, with commas")
     options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the plans")
+    options.add_argument("--no-peer", action="store_true", help="plan and run as if the cards did not reach each other")
     given = options.parse_args()
     write_models(given.models)
     arms = [arm for name in filter(None, given.group.split(",")) for arm in GROUPS[name](given.models)]
     if given.inventory:
         inventory = HostInventory.model_validate(json.loads(given.inventory.read_text())["inventory"])
         named = dict(item.split("=", 1) for item in given.set)
-        arms += planned(inventory, [int(card) for card in given.card.split(",")], given.workloads.split(","), named)
+        cards = [int(card) for card in given.card.split(",")]
+        arms += planned(inventory, cards, given.workloads.split(","), named, peers=not given.no_peer)
     given.out.write_text(json.dumps(arms, indent=1) + "\n")
     print(f"{len(arms)} arms in {given.out}")
 

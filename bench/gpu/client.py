@@ -45,6 +45,7 @@ class Answer:
     counts: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
     error: str | None = None
 
     @property
@@ -116,9 +117,36 @@ class Client:
         return {"label": burst.label, "concurrency": burst.concurrency, **measure(answers, wall), "counters": change}
 
     async def greedy(self, prompt: list[int], tokens: int) -> dict[str, Any]:
-        """The greedy continuation of `prompt`: token ids, and by how much (nats) each led over the next best."""
+        """The greedy continuation of `prompt`: token ids, each one's log-probability and its lead over the next best.
+
+        Both in nats.
+        """
         answer = await self._ask(prompt, tokens, logprobs=2)
-        return {"tokens": answer.token_ids, "margins": answer.margins, "error": answer.error}
+        return {
+            "tokens": answer.token_ids,
+            "logprobs": answer.logprobs,
+            "margins": answer.margins,
+            "error": answer.error,
+        }
+
+    async def forced(self, prompt: list[int], continuation: list[int]) -> list[float]:
+        """Log-probabilities (nats) of each token of `continuation`, given `prompt` and those before it.
+
+        Raises:
+            aiohttp.ClientError: the engine did not answer.
+        """
+        body = {
+            "model": self._model,
+            "prompt": [*prompt, *continuation],
+            "max_tokens": 1,
+            "temperature": 0,
+            "prompt_logprobs": 0,
+        }
+        async with self._session.post(f"{self._base}/v1/completions", json=body) as response:
+            response.raise_for_status()
+            places = (await response.json())["choices"][0]["prompt_logprobs"][len(prompt) :]
+        pairs = zip(continuation, places, strict=True)
+        return [round(float(place[str(token)]["logprob"]), 4) for token, place in pairs]
 
     async def _ask(self, prompt: list[int], tokens: int, logprobs: int | None = None) -> Answer:
         answer = Answer(time.perf_counter())
@@ -165,6 +193,7 @@ def _take(answer: Answer, event: dict[str, Any]) -> None:
         answer.token_ids += choice.get("token_ids") or []
         for best in (choice.get("logprobs") or {}).get("top_logprobs") or []:
             first, second = sorted(best.values(), reverse=True)[:2]
+            answer.logprobs.append(round(first, 4))
             answer.margins.append(round(first - second, 4))
     count = (event.get("usage") or {}).get("completion_tokens", 0)
     if count > answer.tokens:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.gpu.engine_args import pinned_args
 from qwenlab.planner.memory import GIB, pool
 from qwenlab.planner.memory.weights import weights_per_rank
 from qwenlab.planner.plan import Speculation
@@ -21,6 +22,7 @@ LENGTH = 65_536
 SMALL_VOCABULARY = 1024
 PROMPTS = [[random.Random(seed).randrange(100, 600) for _ in range(48)] for seed in range(8)]
 GREEDY_TOKENS = 256
+TEACHER = "small-tp1-plain"
 REFUSAL = "does not support dflash with pipeline parallelism"
 FIFTY_PREFILLS = [
     {"label": "prefills", "concurrency": 5, "prompt_tokens": 12_000, "output_tokens": 4, "seed": 100 + turn}
@@ -60,20 +62,8 @@ def _arm(
     patched = bool(split)
     shape = shape_over(card, tp, split, drafter=bool(drafts), patched=patched)
     expected = pool(shape, PIN)
-    args: dict[str, Any] = {
-        "served-model-name": ["q"],
-        "load-format": "dummy",
-        "language-model-only": True,
-        "max-model-len": LENGTH,
-        "kv-cache-dtype": "bfloat16",
-        "mamba-ssm-cache-dtype": "bfloat16",
-        "attention-backend": "FLASH_ATTN",
-        "max-num-seqs": 8,
-        "max-num-batched-tokens": 4096,
-        "kv-cache-memory-bytes": PIN,
-        "gpu-memory-utilization": 0.3,
+    args = pinned_args(LENGTH, "bfloat16", seats=8, pin=PIN) | {
         "async-scheduling": True,
-        "enforce-eager": True,
         "compilation-config": NO_MULTICAST_FUSION,
     }
     if drafts:
@@ -171,6 +161,7 @@ def equality(folder: Path) -> list[dict[str, Any]]:
                     "vocabulary": SMALL_VOCABULARY,
                     "greedy": PROMPTS,
                     "greedy_tokens": GREEDY_TOKENS,
+                    "teacher": TEACHER,
                 }
             )
     return arms

@@ -3,8 +3,9 @@
 usage: PYTHON bench/gpu/run.py --arms FILE --out DIR --release NAME=PYTHON ... [--deadline-s N] [--cards K]
 
 An arm (made by bench/gpu/arms.py from qwenlab's own plans) is one configuration of vLLM. `what` is `pool` (start only
-until the KV pool's size is printed) or `serve` (start, measure the bursts, record greedy token ids). Arms that name
-`need_gib` share cards; the others have theirs alone. The report holds every figure as it was read, the prediction
+until the KV pool's size is printed) or `serve` (start, measure the bursts, record greedy token ids; where it names a
+`teacher`, also the log-probabilities of that arm's tokens). Arms that name `need_gib` share cards; the others have
+theirs alone. The report holds every figure as it was read, the prediction
 beside it, and the log's last lines where an arm failed.
 """
 
@@ -35,12 +36,13 @@ class Report:
     """Collects results; every new one is on disk at once, so that a run cut short loses nothing."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._lock, self.results = path, threading.Lock(), list[dict[str, Any]]()
+        self._path, self._added, self.results = path, threading.Condition(), list[dict[str, Any]]()
 
     def add(self, result: dict[str, Any]) -> None:
         """Append one arm's result and rewrite the file."""
-        with self._lock:
+        with self._added:
             self.results.append(result)
+            self._added.notify_all()
             self._path.write_text(json.dumps(self.results, indent=1) + "\n")
             short = {key: result.get(key) for key in ("name", "state", "ready_s", "seconds")}
             pool = result.get("log", {}).get("kv_tokens")
@@ -48,9 +50,18 @@ class Report:
             for figures in result.get("bursts", ()):
                 print("   ", json.dumps(figures), flush=True)
 
+    def wait_for(self, name: str, limit_s: float) -> dict[str, Any] | None:
+        """The result of another arm as soon as it is there; None when it takes longer."""
+
+        def found() -> dict[str, Any] | None:
+            return next((result for result in self.results if result["name"] == name), None)
+
+        with self._added:
+            return self._added.wait_for(found, limit_s)
+
 
 def run_arm(
-    arm: dict[str, Any], python: Path, cards: list[int], port: int, out: Path, deadline: float
+    arm: dict[str, Any], python: Path, cards: list[int], port: int, out: Path, deadline: float, report: Report
 ) -> dict[str, Any]:
     """Start one arm on `cards`, do what it asks, end it; never raises for the engine's failure."""
     began = time.monotonic()
@@ -73,7 +84,7 @@ def run_arm(
             ready = server.wait_ready(limit)
             result |= {"state": "ok" if ready else "failed", "ready_s": ready}
             if ready:
-                result |= asyncio.run(ask(arm, port))
+                result |= asyncio.run(ask(arm, port, report, max(deadline - time.monotonic(), 1)))
     finally:
         server.stop()
     log = server.log()
@@ -84,17 +95,29 @@ def run_arm(
     return {**result, "log": log.as_json(), "seconds": round(time.monotonic() - began, 1)}
 
 
-async def ask(arm: dict[str, Any], port: int) -> dict[str, Any]:
-    """Send what the arm asks: bursts, then greedy prompts, then one chat completion."""
+async def ask(arm: dict[str, Any], port: int, report: Report, limit_s: float) -> dict[str, Any]:
+    """Send what the arm asks: bursts, then greedy prompts, its teacher's tokens, and one chat completion."""
     timeout = aiohttp.ClientTimeout(total=300)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, read_bufsize=1 << 20) as session:
         client = Client(session, port, SERVED_NAME, arm.get("vocabulary", 248_000))
         bursts = [await client.burst(Burst(**burst)) for burst in arm.get("bursts", ())]
         greedy = [await client.greedy(prompt, arm["greedy_tokens"]) for prompt in arm.get("greedy", ())]
+        forced = None
+        if teacher := arm.get("teacher"):
+            answers = greedy if teacher == arm["name"] else await tokens_of(teacher, report, limit_s)
+            pairs = zip(arm["greedy"], answers, strict=False)
+            forced = [await client.forced(prompt, answer["tokens"]) for prompt, answer in pairs]
         chat = {"model": SERVED_NAME, "messages": [{"role": "user", "content": "w500 w501"}], "max_tokens": 8}
         async with session.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=chat) as response:
-            return {"bursts": bursts, "greedy": greedy, "chat_status": response.status}
+            return {"bursts": bursts, "greedy": greedy, "forced": forced, "chat_status": response.status}
+
+
+async def tokens_of(teacher: str, report: Report, limit_s: float) -> list[dict[str, Any]]:
+    """What another arm of this run has answered; nothing when it failed or is not part of the run."""
+    result = await asyncio.to_thread(report.wait_for, teacher, limit_s)
+    found: list[dict[str, Any]] = (result or {}).get("greedy", [])
+    return found
 
 
 class Cards:
@@ -138,7 +161,7 @@ def schedule(
 
         def work(arm: dict[str, Any] = arm, got: list[int] = got, port: int = FIRST_PORT + 20 * number) -> None:
             try:
-                report.add(run_arm(arm, releases[arm.get("release", "stock")], got, port, out, end))
+                report.add(run_arm(arm, releases[arm.get("release", "stock")], got, port, out, end, report))
             finally:
                 cards.give_back(got, arm.get("need_gib", 1e9))
 
