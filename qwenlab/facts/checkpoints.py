@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
+
+from qwenlab.facts.answers import reading, value_of
 
 LIBRARY = "/usr/local/lib/qwen"
 
@@ -41,14 +41,11 @@ class CheckpointStates(FactBase[dict[str, CheckpointState]]):
 
     def process(self, output: list[str]) -> dict[str, CheckpointState]:
         """Parse; an odd answer fails this host alone."""
-        try:
-            answer = json.loads("\n".join(output))
+        with reading("the checkpoints' states"):
             return {
                 path: CheckpointState(one["whole"], tuple(one["wrong"]), one["manifest"])
-                for path, one in answer.items()
+                for path, one in value_of(output).items()
             }
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FactProcessError(f"the checkpoints' states could not be read: {error}") from error
 
     @staticmethod
     def default() -> dict[str, CheckpointState]:
@@ -95,10 +92,8 @@ class UnusedCheckpoints(FactBase[list[UnusedCheckpoint]]):
 
     def process(self, output: list[str]) -> list[UnusedCheckpoint]:
         """Parse; an odd answer fails this host alone."""
-        try:
-            return [UnusedCheckpoint(one["path"], one["bytes"], one["whole"]) for one in json.loads("\n".join(output))]
-        except (ValueError, KeyError, TypeError) as error:
-            raise FactProcessError(f"the unused checkpoints could not be read: {error}") from error
+        with reading("the unused checkpoints"):
+            return [UnusedCheckpoint(one["path"], one["bytes"], one["whole"]) for one in value_of(output)]
 
     @staticmethod
     def default() -> list[UnusedCheckpoint]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
+
+from qwenlab.facts.answers import reading, value_of
 
 
 class GenerationSaved(FactBase[bool]):
@@ -58,11 +58,9 @@ class DeployAttempts(FactBase[Attempts]):
 
     def process(self, output: list[str]) -> Attempts:
         """Raises `FactProcessError` when it is something else; that fails this host alone."""
-        try:
-            said = json.loads("\n".join(output))
+        with reading("what was deployed before"):
+            said = value_of(output)
             return Attempts(said["attempt"], FailedAttempt(**said["failed"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise FactProcessError(f"what was deployed before could not be read: {error}") from error
 
     @staticmethod
     def default() -> Attempts:

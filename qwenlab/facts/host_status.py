@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
+
+from qwenlab.facts.answers import reading, value_of
 
 
 class HostStatus(FactBase[dict[str, Any]]):
@@ -18,13 +18,9 @@ class HostStatus(FactBase[dict[str, Any]]):
 
     def process(self, output: list[str]) -> dict[str, Any]:
         """Raises `FactProcessError` when it is no JSON object; that fails this host alone."""
-        try:
-            said = json.loads("\n".join(output))
-        except ValueError as error:
-            raise FactProcessError(f"the host's status could not be read: {error}") from error
-        if not isinstance(said, dict):
-            raise FactProcessError("the host's status could not be read: not an object")
-        return said
+        with reading("the host's status"):
+            said: dict[str, Any] = value_of(output, dict)
+            return said
 
     @staticmethod
     def default() -> dict[str, Any]:

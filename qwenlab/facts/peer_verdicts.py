@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from itertools import combinations
 from pathlib import Path
 
 from pyinfra.api.command import StringCommand
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
 from pyinfra.api.hiddenvalue import HiddenValue
 
+from qwenlab.facts.answers import reading, value_of
 from qwenlab.host_inventory import Diagnosis, HostInventory, Severity
 
 _PROGRAM = Path(__file__).with_name("peer_test.py")
@@ -58,10 +57,8 @@ class PeerTest(FactBase[list[PeerVerdict]]):
 
     def process(self, output: list[str]) -> list[PeerVerdict]:
         """Raises `FactProcessError` when the program's answer is no list of verdicts."""
-        try:
-            return [PeerVerdict(**row) for row in json.loads("\n".join(output))]
-        except (ValueError, TypeError) as error:
-            raise FactProcessError(f"the peer test's answer could not be read: {error}") from error
+        with reading("the peer test's answer"):
+            return [PeerVerdict(**row) for row in value_of(output)]
 
 
 def with_verdicts(inventory: HostInventory, verdicts: list[PeerVerdict]) -> HostInventory:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
 
+from qwenlab.facts.answers import reading, value_of
 from qwenlab.service.rehearsal import RESULT
 
 SERVING = r"""
@@ -53,13 +53,9 @@ class RehearsalResult(FactBase[list[dict[str, Any]]]):
 
     def process(self, output: list[str]) -> list[dict[str, Any]]:
         """Raises `FactProcessError` when it is something else; that fails this host alone."""
-        try:
-            said = json.loads("\n".join(output))
-        except ValueError as error:
-            raise FactProcessError(f"the rehearsal's result could not be read: {error}") from error
-        if not isinstance(said, list):
-            raise FactProcessError("the rehearsal's result could not be read: not a list")
-        return said
+        with reading("the rehearsal's result"):
+            said: list[dict[str, Any]] = value_of(output, list)
+            return said
 
     @staticmethod
     def default() -> list[dict[str, Any]]:

@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
+
+from qwenlab.facts.answers import reading
 
 RESULTS = "/var/lib/qwenlab/verify"
 
@@ -63,10 +64,8 @@ class VerifyResults(FactBase[list[VerifyResult]]):
 
     def process(self, output: list[str]) -> list[VerifyResult]:
         """Raises `FactProcessError` for a document of another form; it fails this host alone."""
-        try:
+        with reading("a verification result"):
             return [result_of(json.loads(line)) for line in output if line.strip()]
-        except (ValueError, TypeError, AttributeError) as error:
-            raise FactProcessError(f"a verification result could not be read: {error}") from error
 
     @staticmethod
     def default() -> list[VerifyResult]:
