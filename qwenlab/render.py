@@ -36,6 +36,7 @@ API_KEY = f"{SECRETS}/api_key"
 HUB_TOKEN = f"{SECRETS}/hub_token"
 LIBRARY = "/usr/local/lib/qwen"
 UNITS = "/etc/systemd/system"
+ENGINE_UNIT = f"{UNITS}/qwen-engine@.service"
 
 PROGRAMS = {
     # file below /usr/local/lib/qwen -> what it is for

@@ -90,6 +90,7 @@ def install(desired: Desired) -> None:
         create_home=False,
         ensure_home=False,
     )
+    base.hand_down(name="Files of a former service user", settings=settings)
     paths.directories(name="Directories", wanted=directories(settings))
     paths.files(name="Programs", files=programs(settings))
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping
 
-from pyinfra.api.command import PyinfraCommand, StringCommand
+from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 from pyinfra.facts.deb import DebPackages
 
+from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.host_base import HostBasics
 from qwenlab.operations import apt
 from qwenlab.operations.paths import put
 from qwenlab.operations.planning import expected_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.preflight import Login, needs, problems
-from qwenlab.render import RemoteFile
+from qwenlab.render import ENGINE_UNIT, RemoteFile
 from qwenlab.settings import Settings
 
 
@@ -50,6 +51,29 @@ def check(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         yield refusal(found)
     else:
         host.noop(f"{base.os_name}, {base.architecture}: fit to serve")
+
+
+@operation()
+def hand_down(settings: Settings) -> Generator[PyinfraCommand, None, None]:
+    """Give the caches and checkpoints of the engines' former user to the present one.
+
+    Whoever has the home that the unit works in was that user. One that was removed may have got another number since,
+    which would leave it without a right to its own files.
+
+    Args:
+        settings: the host's settings.
+    """
+    states = host.get_fact(PathStates, paths=(settings.home, ENGINE_UNIT))
+    home = states.get(settings.home)
+    if home is None or ENGINE_UNIT not in states or home.user in ("root", settings.user):
+        host.noop("nothing belongs to a former service user")
+        return
+    place = QuoteString(settings.home)
+    yield StringCommand(
+        *("! grep -qxF", QuoteString(f"WorkingDirectory={settings.home}"), ENGINE_UNIT, "||"),
+        *("chown -Rh", StringCommand("--from=$(stat -c %u ", place, ")", _separator="")),
+        *(QuoteString(f"{settings.user}:{settings.user}"), place, QuoteString(settings.model_directory)),
+    )
 
 
 @operation()

@@ -78,6 +78,24 @@ def test_directories_get_owner_and_mode() -> None:
     ]
 
 
+UNIT_THERE = f"path=file 644 root root {DIGEST} /etc/systemd/system/qwen-engine@.service"
+
+
+@pytest.mark.parametrize(("owner", "times"), [("UNKNOWN", 1), ("other", 1), ("qwen", 0), ("root", 0)])
+def test_files_of_a_former_service_user_go_to_the_present_one(owner: str, times: int) -> None:
+    answers = {"sha256sum": [f"path=directory 750 {owner} qwen - /var/lib/qwen", UNIT_THERE]}
+    expected = (
+        "! grep -qxF WorkingDirectory=/var/lib/qwen /etc/systemd/system/qwen-engine@.service || "
+        "chown -Rh --from=$(stat -c %u /var/lib/qwen) qwen:qwen /var/lib/qwen /srv/qwen/models"
+    )
+    assert [line for line, _ in commands(host.hand_down, answers, settings=settings())] == [expected] * times
+
+
+def test_a_home_that_no_engine_worked_in_keeps_its_files() -> None:
+    answers = {"sha256sum": "path=directory 755 alice alice - /home/alice"}
+    assert commands(host.hand_down, answers, settings=settings(home="/home/alice")) == []
+
+
 def test_packages_that_are_missing_are_installed_and_the_index_is_renewed_only_then() -> None:
     there = {"dpkg -l": ["ii  gcc  4:12 amd64 x"]}
     assert commands(host.packages, there, names=("gcc",), lock_timeout_s=5) == []
