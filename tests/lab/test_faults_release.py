@@ -1,0 +1,165 @@
+"""Faults around a change: a release that does not import, power cut in the middle, what people and disks do to files.
+
+Each ends serving: the new, or what served before, or after the next deploy. Another release is made by a patch series
+of the host's owner (`qwen_extra_patches`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qwenlab.patches.extra import folder_digest
+from tests import lab
+from tests.lab.deploying import ask, inventory, started
+from tests.lab.serving import UNIT, Served, files, forget_restarts, served_host, show, wait
+
+pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
+
+HARMLESS = """\
+--- /dev/null
++++ b/vllm/lab_note.py
+@@ -0,0 +1 @@
++NOTE = "another release"
+"""
+IMPORTS = """\
+--- a/vllm/entrypoints/cli/main.py
++++ b/vllm/entrypoints/cli/main.py
+@@ -8,3 +8,7 @@
+ import importlib.metadata
++import os
+ import sys
+ from importlib.util import find_spec
++
++if @CONDITION@:
++    raise ImportError("no such symbol in this build")
+"""
+CURRENT = "readlink /opt/qwen/current"
+ANSWERS = f"systemctl is-active --quiet qwen {UNIT}"
+WHOLE = "ls /opt/qwen/releases/*/release.json"
+VERIFIED = "/var/lib/qwenlab/verify/cpu.json"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A host that serves."""
+    with served_host(tmp_path_factory.mktemp("release")) as host:
+        yield host
+
+
+@pytest.fixture
+def serving(served: Served) -> Iterator[lab.Host]:
+    """The host, serving before and after."""
+    forget_restarts(served.host)
+    served.host.ssh_run("systemctl start qwen", timeout=600)
+    yield served.host
+    served.host.ssh_run("systemctl is-active qwen qwen-engine@cpu")
+    assert ask(served.host)[0] == 200
+
+
+def release_with(diff: str, directory: Path) -> dict[str, Any]:
+    """The setting that makes another release: one with this diff."""
+    series = directory / "series"
+    series.mkdir()
+    files = {"series": b"one.diff\n", "one.diff": diff.encode()}
+    for name, content in files.items():
+        (series / name).write_bytes(content)
+    return {"qwen_extra_patches": [{"source": str(series), "sha256": folder_digest(files, "series")}]}
+
+
+def test_a_release_that_does_not_import_is_not_even_built_to_its_end(
+    served: Served, serving: lab.Host, tmp_path: Path
+) -> None:
+    before = files(serving), serving.ssh_run(WHOLE).stdout, show(serving, "MainPID")
+    run = served.redeploy(**release_with(IMPORTS.replace("@CONDITION@", "True"), tmp_path))
+    assert run.code == 1
+    assert "no such symbol in this build" in run.text
+    assert (files(serving), serving.ssh_run(WHOLE).stdout, show(serving, "MainPID")) == before
+
+
+def test_a_release_that_does_not_import_as_a_service_is_rolled_back(
+    served: Served, serving: lab.Host, tmp_path: Path
+) -> None:
+    before = files(serving)
+    run = served.redeploy(**release_with(IMPORTS.replace("@CONDITION@", '"QWEN_ENGINE" in os.environ'), tmp_path))
+    assert run.code == 1
+    assert "ImportError: no such symbol in this build" in run.text
+    assert "rolled back: release cpu-0.32.0-" in run.text
+    assert files(serving) == before
+
+
+def test_a_verification_that_fails_is_rolled_back(served: Served, serving: lab.Host) -> None:
+    before = files(serving)
+    serving.put(json.dumps({"rates": {"decode_tok_s": 1e9}}).encode(), VERIFIED)
+    run = served.redeploy(qwen_cpu_seats=3, qwen_verify=True)
+    serving.ssh_run(f"rm {VERIFIED}")
+    assert run.code == 1
+    assert "decode_tok_s fell from 1000000000.0" in run.text
+    assert "rolled back: release cpu-0.32.0-" in run.text
+    assert files(serving) == before
+
+
+def test_power_cut_while_it_starts(serving: lab.Host) -> None:
+    before = files(serving)
+    serving.ssh_run("systemctl restart --no-block qwen")
+    wait(serving, f"systemctl show -p StatusText --value {UNIT} | grep -q 'loading the model'", 60)
+    serving.power_off()
+    serving.power_on()
+    wait(serving, ANSWERS)
+    assert files(serving) == before
+
+
+def test_power_cut_during_the_switch_to_another_release(served: Served, serving: lab.Host, tmp_path: Path) -> None:
+    other = release_with(HARMLESS, tmp_path)
+    data = {**serving.pyinfra_data("admin"), **served.sources.settings(**served.settings, **other)}
+    former = serving.ssh_run(CURRENT).stdout.strip()
+    with started(inventory(tmp_path, {serving.name: data})) as process:
+        wait(serving, f'[ "$({CURRENT})" != {former} ]', 560)
+        serving.power_off()
+        assert process.wait(timeout=300) == 1
+    serving.power_on()
+    wait(serving, ANSWERS)
+    assert ask(serving)[0] == 200
+    run = served.redeploy(**other)
+    assert run.code == 0, run.text
+    assert serving.ssh_run(CURRENT).stdout.strip() != former
+    again = served.play("rollback.py")
+    assert again.returncode == 0, again.stderr
+    assert serving.ssh_run(CURRENT).stdout.strip() == former
+
+
+def test_the_control_machine_dies_between_files_and_restart(served: Served, serving: lab.Host, tmp_path: Path) -> None:
+    before = show(serving, "MainPID")
+    data = {**serving.pyinfra_data("admin"), **served.sources.settings(**served.settings, qwen_cpu_seats=5)}
+    with started(inventory(tmp_path, {serving.name: data})) as process:
+        wait(serving, "grep -q 'max-num-seqs: 5' /etc/qwen/engines/cpu.yaml", 560)
+        process.kill()
+    assert (show(serving, "MainPID"), ask(serving)[0]) == (before, 200)
+    run = served.redeploy(qwen_cpu_seats=5)
+    assert run.code == 0, run.text
+    assert show(serving, "MainPID") != before
+    assert served.redeploy().code == 0
+
+
+def test_a_service_user_that_was_removed_is_made_again_and_gets_its_files(served: Served, serving: lab.Host) -> None:
+    """Also when its number went to somebody else meanwhile."""
+    serving.ssh_run(
+        f"systemctl stop qwen {UNIT}; number=$(id -u qwen); userdel qwen; useradd --system --uid $number other"
+    )
+    assert serving.ssh_run(f"systemctl start {UNIT}", check=False, timeout=60).returncode != 0
+    assert "217/USER" in serving.ssh_run(f"systemctl status --no-pager {UNIT}", check=False).stdout
+    run = served.redeploy()
+    assert run.code == 0, run.text
+    assert serving.ssh_run("find /var/lib/qwen /srv/qwen/models ! -user qwen").stdout == ""
+
+
+def test_a_checkpoint_file_that_was_lost_is_refused_and_fetched_again(served: Served, serving: lab.Host) -> None:
+    serving.ssh_run(f"systemctl stop qwen {UNIT}; rm $(find /srv/qwen/models -name 'model-00001-*.safetensors')")
+    assert serving.ssh_run(f"systemctl start {UNIT}", check=False, timeout=60).returncode != 0
+    assert "has another size than its manifest says: deploy again" in show(serving, "StatusText")
+    run = served.redeploy()
+    assert run.code == 0, run.text
