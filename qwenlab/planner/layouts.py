@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
 
 from qwenlab.host_inventory import GpuPair
 from qwenlab.planner.rules.links import ORDER, pair_of, peer_access
@@ -18,7 +18,8 @@ from qwenlab.planner.throughput import Link
 TENSOR_SIZES = (1, 2, 4, 8)  # 24 query heads and 4 KV heads must divide or be divided (3 and 6 fail on the KV heads)
 PIPELINE_SIZES = (2, 3, 4)
 LEAST_LAYERS = 4  # a stage without a full-attention layer makes the workers disagree on the cache layout
-COARSE = 8  # layers moved at once where there are three stages and more, or many cards
+COARSE = 8  # layers moved at once where there are many cards
+GRIDS = {1: 1, 2: 1, 3: 4, 4: COARSE}  # the same where there are few, by stages; every fourth layer is full attention
 ALL_SUBSETS = 5  # up to so many cards every subset is looked at; above it, neighbours among the sorted cards
 WIDE_NVLINK = 8  # lanes; bridges of workstation cards have four at most
 
@@ -56,7 +57,7 @@ def place_of(footprint: Footprint, cards: Sequence[Card], links: Sequence[GpuPai
     members = [cards[member] for member in footprint.members]
     groups = (members[i : i + footprint.tp] for i in range(0, len(members), footprint.tp))
     link = max((link_of(group, links, wsl2=wsl2) for group in groups), key=list(Link).index)
-    grid = 1 if footprint.pp <= 2 and len(cards) <= ALL_SUBSETS else COARSE
+    grid = GRIDS[footprint.pp] if len(cards) <= ALL_SUBSETS else COARSE
     return Place(tuple(_anonymous(card) for card in members), footprint.tp, footprint.pp, link, grid)
 
 
@@ -119,12 +120,14 @@ def _forms(members: tuple[int, ...]) -> Iterator[Footprint]:
     if size in TENSOR_SIZES:
         yield Footprint(members, tp=size)
     if size in PIPELINE_SIZES:
-        # The sorted list has the fastest first; a pipeline wants it last, with head and drafter.
-        yield Footprint(members[::-1], tp=1, pp=size)
-    if size == 2:
-        yield Footprint(members, tp=1, pp=2)
+        # Every order: which card comes first must not depend on its slot. The sorted list has the fastest first; a
+        # pipeline mostly wants it last, with head and drafter, and among equals the order that comes first is kept.
+        for order in permutations(members[::-1]):
+            if size < 4 or order[1] > order[2]:  # stages between the ends hold layers alone: their order is their split
+                yield Footprint(order, tp=1, pp=size)
     if size == 4:
-        yield Footprint((*members[2:], *members[:2]), tp=2, pp=2)
+        for a, b, c, d in ((2, 3, 0, 1), (0, 1, 2, 3), (1, 3, 0, 2), (0, 2, 1, 3), (1, 2, 0, 3), (0, 3, 1, 2)):
+            yield Footprint((members[a], members[b], members[c], members[d]), tp=2, pp=2)
 
 
 def _kind(card: Card) -> tuple[float, tuple[int, int], str]:

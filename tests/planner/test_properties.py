@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -116,6 +117,37 @@ def test_peer_access_never_makes_the_host_score_worse(
         for place, pair in enumerate(inventory.pairs)
     )
     assert score(inventory.model_copy(update={"pairs": pairs}), workload) >= score(inventory, workload) - 1e-9
+
+
+def reordered(inventory: HostInventory, order: list[int]) -> HostInventory:
+    """The same cards in other slots: `order` lists old places by new place. Links go with their cards."""
+    new = {old: place for place, old in enumerate(order)}
+    return inventory.model_copy(
+        update={
+            "gpus": tuple(inventory.gpus[old].model_copy(update={"index": new[old]}) for old in order),
+            "pairs": tuple(
+                pair.model_copy(update=dict(zip("ab", sorted((new[pair.a], new[pair.b])), strict=True)))
+                for pair in inventory.pairs
+            ),
+        }
+    )
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(hosts(most=4), WORKLOADS, st.data())
+def test_slots_do_not_change_what_a_host_reaches(inventory: HostInventory, workload: str, data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(inventory.gpus))))
+    assert score(reordered(inventory, order), workload) == pytest.approx(score(inventory, workload))
+
+
+@pytest.mark.parametrize("workload", ["chat", "batch", "edit"])
+def test_a_desktop_on_one_of_three_cards_costs_the_same_in_every_slot(workload: str) -> None:
+    """A pipeline over three RTX 3080 scored 45 or 132 for edits, by the slot of the one with the screen."""
+    scores = [
+        score(machine(Machine("three", (("RTX 3080", 10.0),) * 3, used_mib=used)), workload)
+        for used in ((1300, 0, 0), (0, 1300, 0), (0, 0, 1300))
+    ]
+    assert scores == pytest.approx([scores[0]] * 3)
 
 
 @QUICK
