@@ -7,7 +7,9 @@ recorded directory, and standard input (`-`) for all but the directory.
 from __future__ import annotations
 
 import json
+import re
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from qwenlab.facts.inventory import build_inventory
 from qwenlab.facts.published import parse_published
 from qwenlab.facts.readings import ParseError
 from qwenlab.facts.recording import Recording, load
-from qwenlab.host_inventory import HostInventory
+from qwenlab.host_inventory import SCHEMA_VERSION, HostInventory
 
 STDIN = "-"
 BELOW_ZERO = ("numa_node",)  # -1 is the kernel's word for none
@@ -53,7 +55,7 @@ def read_source(source: str) -> HostInventory | Recording:
         path = Path(source)
         if path.is_dir():
             return load(path)
-        return _parsed(path.read_text(encoding="utf-8-sig"))
+        return _parsed(_decoded(path.read_bytes()))
     except OSError as error:
         raise UnreadableError(f"cannot read {name}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -65,10 +67,19 @@ def read_source(source: str) -> HostInventory | Recording:
         raise UnreadableError(f"{name} is not an inventory or a recording: {words}") from None
 
 
+def _decoded(raw: bytes) -> str:
+    """UTF-8, or UTF-16 with its mark as PowerShell's `>` writes it; line ends as they come."""
+    return raw.decode("utf-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
+
+
 def _parsed(text: str) -> HostInventory | Recording:
+    if not text.strip():
+        raise ParseError("it is empty; a mapping or a JSON object is expected")
     try:
         document = json.loads(text)
-    except json.JSONDecodeError:
+    except json.JSONDecodeError as error:
+        if re.match(r'\s*\{\s*"', text):  # as YAML a comma too many would pass, and mean something else
+            raise ParseError(_faulty(error)) from None
         return _published(text)
     except ValueError as error:  # a number of thousands of digits
         raise ParseError(str(error).split(":")[0]) from None
@@ -81,6 +92,13 @@ def _parsed(text: str) -> HostInventory | Recording:
     if document.keys() & {"schema_version", "parse", "pairs", "hostname"}:
         return _inventory(document)
     return _published(text)
+
+
+def _faulty(error: json.JSONDecodeError) -> str:
+    """Where JSON stops being JSON."""
+    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
+        return f"the JSON breaks off in line {error.lineno}: the file was cut, or is still being written"
+    return f"the JSON is damaged in line {error.lineno}, column {error.colno} ({error.msg})"
 
 
 def _published(text: str) -> Recording:
@@ -130,6 +148,8 @@ def _inventory(document: dict[str, Any]) -> HostInventory:
     try:
         found = HostInventory.model_validate(document)
     except ValidationError as error:
+        if (written := document.get("schema_version")) not in (None, SCHEMA_VERSION):
+            raise ParseError(f"its schema_version is {written}, and this qwenlab reads {SCHEMA_VERSION}") from None
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         more = f", and {error.error_count() - 1} more" if error.error_count() > 1 else ""

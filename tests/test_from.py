@@ -53,7 +53,14 @@ def test_standard_input_takes_every_file(
     ("content", "words"),
     [
         ("{}", "it holds none of"),
-        ("", "a mapping"),
+        ("", "it is empty; a mapping"),
+        (" \n", "it is empty"),
+        ('{"hostname": "a", "gpus": [{"index": 0,\n"name": "NVID', "breaks off in line 2: the file was cut"),
+        ('{"hostname": "a",\n "gpus": [{"index": 0}', "breaks off in line 2: the file was cut"),
+        ('{"hostname": "a"}{"hostname": "b"}', "damaged in line 1, column 18"),
+        ('{"hostname": "a",\n "gpus": [1 2]}', "damaged in line 2"),
+        ('{"hostname": "a", "gpus": [],}', "damaged in line 1"),
+        ('{"schema_version": 2, "gpus": []}', "schema_version is 2, and this qwenlab reads 1"),
         ("[1]", "a JSON object"),
         ("a: [", "flow node"),
         ("title: a page\n", "it holds none of"),
@@ -109,8 +116,15 @@ def test_an_empty_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "qwenlab plan: --from names no file\n"
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_what_windows_writes_is_read(encoding: str, tmp_path: Path) -> None:
+    """PowerShell's `>` writes UTF-16 with a mark and CR LF."""
+    (tmp_path / "x.json").write_bytes('{"hostname": "größe",\r\n "gpus": []}'.encode(encoding))
+    assert read_inventory(str(tmp_path / "x.json")).hostname == "größe"
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "x").write_bytes(b"\xff\xfe\x00\x80")
+    (tmp_path / "x").write_bytes(b"\x89PNG\x00\xff")
     assert main(["plan", "--from", str(tmp_path / "x")]) == 66
     assert "not UTF-8 text" in capsys.readouterr().err
 
