@@ -96,7 +96,7 @@ docs/settings.md says the same as a table.
 #   data type of the KV cache: `bfloat16`, `fp8`, `int4_per_token_head`, `int8_per_token_head`; none: the planner's
 #   choice
 # qwen_kv_cache_dtype = None
-#   cards that share every layer; none: the planner's choice
+#   cards, on the cpu engine processes, that share every layer; none: the planner's choice
 # qwen_tensor_parallel = None
 #   pipeline stages of an engine; none: the planner's choice
 # qwen_pipeline_parallel = None

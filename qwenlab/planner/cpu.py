@@ -27,6 +27,24 @@ REASONS = (
         sets=("VLLM_CPU_OMP_THREADS_BIND",),
     ),
 )
+RANKS = (
+    Reason(
+        rule="cpu-threads",
+        text="ranks share the cores: each would start a thread a core, and all of them wait for each other busily, so "
+        "that a token takes seconds",
+        source="vLLM 0.32.0 csrc/cpu/shm.cpp (wait_for_one), utils/ompmultiprocessing.py (nobind sets no number)",
+        evidence=Evidence.MEASURED,
+        sets=("OMP_NUM_THREADS",),
+    ),
+    Reason(
+        rule="cpu-ranks-eager",
+        text="ranks look tokens up with a function that is compiled by itself, also with enforce-eager, and would end "
+        "the engine at its first request where the host has no C++ compiler",
+        source="vLLM 0.32.0 model_executor/layers/vocab_parallel_embedding.py (get_masked_input_and_mask)",
+        evidence=Evidence.MEASURED,
+        sets=("TORCHDYNAMO_DISABLE",),
+    ),
+)
 
 
 def plan_cpu(inventory: HostInventory, settings: Settings) -> HostPlan:
@@ -42,7 +60,7 @@ def plan_cpu(inventory: HostInventory, settings: Settings) -> HostPlan:
     checkpoint = Checkpoint(repo=settings.cpu_checkpoint, revision=settings.cpu_revision, format="bf16")
     refusal = ports_refusal(settings, settings.cpu_engines)
     places = () if refusal else range(settings.cpu_engines)
-    engines = tuple(_measured(_engine(place, checkpoint, settings), inventory, settings) for place in places)
+    engines = tuple(_measured(_engine(place, checkpoint, inventory, settings), inventory, settings) for place in places)
     return HostPlan(
         status="planned" if refusal is None else "refused",
         workload=Workload.CHAT,
@@ -53,7 +71,7 @@ def plan_cpu(inventory: HostInventory, settings: Settings) -> HostPlan:
     )
 
 
-def _engine(place: int, checkpoint: Checkpoint, settings: Settings) -> EnginePlan:
+def _engine(place: int, checkpoint: Checkpoint, inventory: HostInventory, settings: Settings) -> EnginePlan:
     ranks = settings.tensor_parallel or 1
     args: dict[str, Any] = {
         "max-model-len": settings.cpu_context,
@@ -63,6 +81,8 @@ def _engine(place: int, checkpoint: Checkpoint, settings: Settings) -> EnginePla
         **({"tensor-parallel-size": ranks} if ranks > 1 else {}),
     }
     env = {"VLLM_CPU_KVCACHE_SPACE": str(settings.cpu_kv_gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    if ranks > 1:
+        env |= {"OMP_NUM_THREADS": str(max(1, (inventory.cpu_count or 1) // ranks)), "TORCHDYNAMO_DISABLE": "1"}
     forced = force(args, env, settings.engine_args, settings.engine_env)
     return EnginePlan(
         # the first keeps its name when more are added, so that it need not restart
@@ -77,7 +97,7 @@ def _engine(place: int, checkpoint: Checkpoint, settings: Settings) -> EnginePla
         max_num_seqs=seats_of(forced.args, settings.cpu_seats),
         args=forced.args,
         env=forced.env,
-        reasons=(*REASONS, *forced.reasons),
+        reasons=(*REASONS, *(RANKS if ranks > 1 else ()), *forced.reasons),
         warnings=forced.warnings,
     )
 

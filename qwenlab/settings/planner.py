@@ -76,7 +76,7 @@ class PlannerSettings(SettingsGroup):
         "planner's choice",
     )
     tensor_parallel: Literal[1, 2, 4, 8] | None = setting(
-        None, "cards that share every layer; none: the planner's choice"
+        None, "cards, on the cpu engine processes, that share every layer; none: the planner's choice"
     )
     pipeline_parallel: int | None = setting(
         None, "pipeline stages of an engine; none: the planner's choice", ge=1, le=16

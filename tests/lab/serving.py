@@ -129,3 +129,8 @@ def request(host: Host, method: str, path: str, key: str | None, port: int = 800
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, b""
+
+
+def engine_pids(host: Host, pattern: str) -> list[str]:
+    """Processes whose title matches: vLLM names its own (`VLLM::EngineCore`, `VLLM::Worker_TP1`)."""
+    return host.ssh_run(f"pgrep -f {shlex.quote(pattern)}", check=False).stdout.split()

@@ -47,6 +47,24 @@ def test_ranks_share_every_layer_and_the_gate_asks_for_their_shared_memory() -> 
     assert '"shm_mib": 1024' in gate
 
 
+@pytest.mark.parametrize(("cores", "ranks", "threads"), [(16, 2, "8"), (2, 2, "1"), (2, 4, "1"), (None, 2, "1")])
+def test_ranks_share_the_hosts_cores(cores: int | None, ranks: int, threads: str) -> None:
+    (engine,) = plan(HostInventory(cpu_count=cores), settings(tensor_parallel=ranks)).engines
+    assert engine.env["OMP_NUM_THREADS"] == threads
+    assert "cpu-threads" in [reason.rule for reason in engine.reasons]
+
+
+def test_ranks_compile_nothing() -> None:
+    """vLLM 0.32.0's ranks compiled a function in spite of enforce-eager: `InvalidCxxCompiler` at the first request."""
+    (engine,) = made(tensor_parallel=2).engines
+    assert (engine.env["TORCHDYNAMO_DISABLE"], engine.args["enforce-eager"]) == ("1", True)
+
+
+def test_one_rank_takes_the_threads_that_it_wants() -> None:
+    (engine,) = plan(HostInventory(cpu_count=16), settings()).engines
+    assert not {"OMP_NUM_THREADS", "TORCHDYNAMO_DISABLE"} & set(engine.env)
+
+
 def test_the_users_arguments_win() -> None:
     (engine,) = made(engine_args={"max-num-seqs": 2}, engine_env={"VLLM_LOGGING_LEVEL": "DEBUG"}).engines
     assert (engine.args["max-num-seqs"], engine.env["VLLM_LOGGING_LEVEL"]) == (2, "DEBUG")
