@@ -2,11 +2,12 @@
 
 Streams of chat completions, `--streams` at a time for `--seconds`, some of which their client abandons half way; with
 `--restart COMMAND` the service is restarted once, half way, for as long as that takes. Every request ends in one of
-`ENDS`. `hung`, a stream on which nothing came for `--patience` seconds, is a failure, and so are an end that HTTP knows
-no words for, no request completed after the restart, and memory that grows: `--memory COMMAND` prints the service's in
-KiB (e.g. `ssh HOST "ps -u qwen -o rss= | awk '{s+=$1} END {print s}'"`). Of each half the first third is left out
-(pools and caches fill); what follows must not rise by more than `--growth` percent from its first to its last third.
-Exit code 1 on a failure. `--json FILE` keeps the figures.
+`ENDS`. `hung`, a stream on which nothing came for `--patience` seconds, is a failure, and so are an end that HTTP
+knows no words for, no request completed after the restart, and memory that grows: `--memory COMMAND` prints the
+service's in KiB (e.g. `ssh HOST "ps -u qwen -o rss= | awk '{s+=$1} END {print s}'"`), as one number or as a name and a
+number a line, for each process. Of each half the first third is left out (pools and caches fill); what follows must
+not rise by more than `--growth` percent from its first to its last third, in no process and not in all together. Exit
+code 1 on a failure. `--json FILE` keeps the figures.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Ask:
         streams: requests at a time; seconds: for how long.
         patience_s: how long a stream may bring nothing.
         restart: shell command, run once at half time.
-        memory: shell command that prints the service's memory in KiB.
+        memory: shell command that prints the service's memory in KiB, or a name and KiB a line.
     """
 
     url: str
@@ -78,11 +79,11 @@ class Request:
 
 @dataclass
 class Soak:
-    """A run: its requests, the memory over time [s, KiB] and when the restart began and ended [s]."""
+    """A run: its requests, the memory over time [s, KiB by name] and when the restart began and ended [s]."""
 
     ask: Ask
     requests: list[Request] = field(default_factory=list)
-    memory: list[tuple[float, int]] = field(default_factory=list)
+    memory: list[tuple[float, dict[str, int]]] = field(default_factory=list)
     restarted: tuple[float, float] | None = None
     restart_failed: bool = False
     started: float = field(default_factory=time.monotonic)
@@ -158,8 +159,8 @@ class Soak:
         while self.ask.memory is not None:
             process = await asyncio.create_subprocess_shell(self.ask.memory, stdout=asyncio.subprocess.PIPE)
             said, _ = await process.communicate()
-            if said.strip().isdigit():
-                self.memory.append((self.now(), int(said)))
+            if read := processes(said.decode()):
+                self.memory.append((self.now(), read))
             await asyncio.sleep(SAMPLE_S)
 
 
@@ -183,6 +184,15 @@ async def _read(answer: aiohttp.ClientResponse, request: Request, give_up_after:
             request.end = "abandoned"
             answer.close()
             return
+
+
+def processes(said: str) -> dict[str, int]:
+    """Memory by name, and under `all` the sum; empty when the command said something else."""
+    rows = [line.split() for line in said.splitlines() if line.strip()]
+    if not rows or not all(len(row) in (1, 2) and row[-1].isdigit() for row in rows):
+        return {}
+    named = {row[0]: int(row[1]) for row in rows if len(row) == 2}
+    return {"all": sum(int(row[-1]) for row in rows), **named}
 
 
 def growth(samples: Sequence[tuple[float, int]]) -> float | None:
@@ -216,9 +226,22 @@ def summary(soak: Soak) -> dict[str, Any]:
         "longest_s": round(took[-1], 2) if took else None,
         "restart_s": round(ended - began, 1) if soak.restarted else None,
         "completed_after_restart": sum(request.began > ended for request in completed) if soak.restarted else None,
-        "memory_mib": {name: [round(value / 1024) for _, value in rows] for name, rows in halves.items()},
-        "growth_percent": {name: growth(rows) for name, rows in halves.items()},
+        "memory_mib": {
+            half: {name: [round(kib / 1024) for _, kib in _of(rows, name)] for name in _names(rows)}
+            for half, rows in halves.items()
+        },
+        "growth_percent": {
+            half: {name: growth(_of(rows, name)) for name in _names(rows)} for half, rows in halves.items()
+        },
     }
+
+
+def _names(rows: Sequence[tuple[float, dict[str, int]]]) -> list[str]:
+    return list(dict.fromkeys(name for _, read in rows for name in read))
+
+
+def _of(rows: Sequence[tuple[float, dict[str, int]]], name: str) -> list[tuple[float, int]]:
+    return [(at, read[name]) for at, read in rows if name in read]
 
 
 def failures(found: dict[str, Any], soak: Soak, growth_percent: float) -> list[str]:
@@ -231,9 +254,10 @@ def failures(found: dict[str, Any], soak: Soak, growth_percent: float) -> list[s
         said.append("the restart failed")
     if found["completed_after_restart"] == 0:
         said.append("no request completed after the restart")
-    for name, percent in found["growth_percent"].items():
-        if percent is not None and percent > growth_percent:
-            said.append(f"memory grew by {percent} % {name} the restart")
+    for half, grown in found["growth_percent"].items():
+        for name, percent in grown.items():
+            if percent is not None and percent > growth_percent:
+                said.append(f"memory of {name} grew by {percent} % {half} the restart")
     return said
 
 
@@ -244,10 +268,10 @@ def table(found: dict[str, Any]) -> str:
     lines.append(f"  completed in {found['median_s']} s (median), {found['longest_s']} s (longest)")
     if found["restart_s"] is not None:
         lines.append(f"  restart took {found['restart_s']} s; {found['completed_after_restart']} completed after it")
-    for name, values in found["memory_mib"].items():
-        if values:
-            grew = found["growth_percent"][name]
-            lines.append(f"  memory {name}: {min(values)} to {max(values)} MiB, grew {grew} % once settled")
+    for half, memory in found["memory_mib"].items():
+        for name, values in memory.items():
+            grew = found["growth_percent"][half][name]
+            lines.append(f"  memory of {name} {half}: {min(values)} to {max(values)} MiB, grew {grew} % once settled")
     return "\n".join(lines)
 
 

@@ -123,7 +123,20 @@ def test_the_restart_comes_once_and_its_failure_is_one() -> None:
 
 
 def test_memory_is_read_on_the_way() -> None:
-    assert {value for _, value in ran(_whole, memory="echo 2048").memory} <= {2048}
+    assert all(read == {"all": 2048} for _, read in ran(_whole, memory="echo 2048").memory)
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("2048\n", {"all": 2048}),
+        ("api 1000\ncore 48\n", {"all": 1048, "api": 1000, "core": 48}),
+        ("", {}),
+        ("ssh: connect to host rack port 22: Connection refused\n", {}),
+    ],
+)
+def test_memory_is_one_number_or_one_a_process(said: str, read: dict[str, int]) -> None:
+    assert soak.processes(said) == read
 
 
 @pytest.mark.parametrize(
@@ -138,8 +151,11 @@ def test_growth_is_judged_once_memory_has_settled(values: list[int], percent: fl
 def test_growth_beyond_the_limit_fails() -> None:
     made = Soak(Ask("", None, "qwen", 1, seconds=30, patience_s=1))
     made.requests.append(Request(0, 1, "completed", tokens=3))
-    made.memory = [(float(place), 1024 * value) for place, value in enumerate(range(100, 130))]
+    made.memory = [
+        (float(place), {"all": 1024 * 1000, "core": 1024 * value, "api": 1024 * (1000 - value)})
+        for place, value in enumerate(range(100, 130))
+    ]
     found = soak.summary(made)
-    assert soak.failures(found, made, 5) == ["memory grew by 12.44 % before the restart"]
+    assert soak.failures(found, made, 5) == ["memory of core grew by 12.44 % before the restart"]
     assert soak.failures(found, made, 20) == []
-    assert "100 to 129 MiB, grew 12.44 %" in soak.table(json.loads(json.dumps(found)))
+    assert "memory of core before: 100 to 129 MiB, grew 12.44 %" in soak.table(json.loads(json.dumps(found)))
