@@ -16,6 +16,7 @@ OLDEST = (7, 5)
 WSL2_SHARE_GIB = 0.48  # HyperQwen docs/gotchas.md 53: about 490 MiB that the card reports and nobody can allocate
 UNKNOWN_BANDWIDTH_GB_S = 300.0
 UNKNOWN_TFLOPS = 30.0
+OF_OTHER_RUNTIMES = "runtime_lacks_architecture"  # of a PyTorch that was found there; the release brings its own
 GAMING = (Segment.CONSUMER, Segment.LAPTOP)
 ADA = (8, 9)
 FP4_OVER_FP16 = 8  # both dense: RTX 5090 has 1676 and 209.5 (RTX Blackwell GPU architecture whitepaper, appendix A)
@@ -38,9 +39,10 @@ def cards_of(inventory: HostInventory, wanted: list[str] | None = None) -> tuple
         wanted: UUIDs, PCI bus ids or indexes; None takes every usable card.
     """
     cards, left = [], []
+    lacking = {one.gpu for one in inventory.diagnoses if one.code == OF_OTHER_RUNTIMES}
     for gpu in inventory.gpus:
         name = gpu.uuid or gpu.pci_bus_id or str(gpu.index)
-        reason = _why_not(gpu, wanted)
+        reason = _why_not(gpu, wanted, lacking)
         if reason is not None:
             left.append(LeftOut(name, *reason))
         else:
@@ -64,10 +66,10 @@ def _bus_id(word: str) -> str | None:
     return f"{int(domain, 16):04x}:{bus}:{device}.{function}"
 
 
-def _why_not(gpu: Gpu, wanted: list[str] | None) -> tuple[str, str] | None:
+def _why_not(gpu: Gpu, wanted: list[str] | None, lacking: set[str | None]) -> tuple[str, str] | None:
     if wanted is not None and not any(names(word, gpu) for word in wanted):
         return "not-selected", "qwen_cards does not name it"
-    if not gpu.usable:
+    if not gpu.usable and not {gpu.uuid, gpu.pci_bus_id, str(gpu.index)} & lacking:
         return "unusable", gpu.unusable_because or "the driver cannot use it"
     if gpu.mig_enabled:
         return "mig", "MIG is on: its slices are too small and cannot be joined; turn it off with nvidia-smi -mig 0"

@@ -14,7 +14,7 @@ from functools import cached_property
 from qwenlab.host_inventory import GpuPair
 from qwenlab.planner.demand import Demand
 from qwenlab.planner.evaluate import Candidate, Evaluation, evaluate, finished
-from qwenlab.planner.layouts import Footprint, Place, footprints, place_of, sorted_cards
+from qwenlab.planner.layouts import Footprint, Place, footprints, levelled, place_of, sorted_cards
 from qwenlab.planner.memory import budget
 from qwenlab.planner.recipes import Knobs
 from qwenlab.planner.shape import Card
@@ -71,6 +71,7 @@ class Search:
         wsl2: bool,
     ) -> None:
         self.cards = sorted_cards(cards, links)
+        self._levelled = levelled(self.cards)
         self.demand = demand
         self.parallel = parallel
         self._links, self._knobs, self._wsl2 = links, knobs, wsl2
@@ -101,7 +102,7 @@ class Search:
 
     def place(self, footprint: Footprint) -> Place:
         """The footprint's cards without identity."""
-        return place_of(footprint, self.cards, self._links, wsl2=self._wsl2)
+        return place_of(footprint, self._levelled, self._links, wsl2=self._wsl2)
 
     def streams(self, size: int) -> int:
         """A footprint's share of the requests at once, by its number of cards."""

@@ -21,6 +21,7 @@ LEAST_LAYERS = 4  # a stage without a full-attention layer makes the workers dis
 COARSE = 8  # layers moved at once where there are many cards
 GRIDS = {1: 1, 2: 1, 3: 4, 4: COARSE}  # the same where there are few, by stages; every fourth layer is full attention
 ALL_SUBSETS = 5  # up to so many cards every subset is looked at; above it, neighbours among the sorted cards
+SMALL_GIB = 0.25  # of free memory between cards of one kind that makes no difference worth a port of its own
 WIDE_NVLINK = 8  # lanes; bridges of workstation cards have four at most
 
 
@@ -57,12 +58,36 @@ def place_of(footprint: Footprint, cards: Sequence[Card], links: Sequence[GpuPai
     members = [cards[member] for member in footprint.members]
     groups = (members[i : i + footprint.tp] for i in range(0, len(members), footprint.tp))
     link = max((link_of(group, links, wsl2=wsl2) for group in groups), key=list(Link).index)
+    if len(members) == 1:
+        members = [replace(card, pcie_gb_s=0.0) for card in members]  # nothing crosses the bus
     grid = GRIDS[footprint.pp] if len(cards) <= ALL_SUBSETS else COARSE
     return Place(tuple(_anonymous(card) for card in members), footprint.tp, footprint.pp, link, grid)
 
 
 def _anonymous(card: Card) -> Card:
     return replace(card, uuid="", index=0, power_limit_w=None)
+
+
+def levelled(cards: Sequence[Card]) -> tuple[Card, ...]:
+    """The cards with small differences in free memory taken out, downwards; their order is kept.
+
+    Idle cards of one kind differ by what the driver and a display server hold (1 MiB, 15 MiB ...). Without this no two
+    of them look alike, and copies of one engine would not share a port.
+    """
+    kinds: dict[Card, list[int]] = {}
+    for place, card in enumerate(cards):
+        kinds.setdefault(replace(_anonymous(card), memory_gib=0.0, in_use_gib=0.0, pcie_gb_s=0.0), []).append(place)
+    result = list(cards)
+    for places in kinds.values():
+        left = sorted(places, key=lambda place: cards[place].memory_gib - cards[place].in_use_gib)
+        while left:
+            least = cards[left[0]]
+            free = least.memory_gib - least.in_use_gib
+            alike = [p for p in left if cards[p].memory_gib - cards[p].in_use_gib - free <= SMALL_GIB]
+            for place in alike:
+                result[place] = replace(cards[place], memory_gib=least.memory_gib, in_use_gib=least.in_use_gib)
+            left = left[len(alike) :]
+    return tuple(result)
 
 
 def sorted_cards(cards: Sequence[Card], links: Sequence[GpuPair]) -> tuple[Card, ...]:

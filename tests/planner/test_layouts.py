@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qwenlab.planner.cards import cards_of
-from qwenlab.planner.layouts import Footprint, footprints, link_of, sorted_cards, splits
+from qwenlab.planner.layouts import Footprint, footprints, levelled, link_of, sorted_cards, splits
 from qwenlab.planner.shape import Card
 from qwenlab.planner.throughput import Link
 from tests.planner.machines import inventories
@@ -53,6 +53,29 @@ def test_a_pipeline_puts_the_slower_card_first_so_that_head_and_drafter_lie_on_t
 def test_bridged_cards_are_neighbours_whatever_their_slots() -> None:
     order = [card.index for card in cards("8x3090-four-bridges")]
     assert {frozenset(order[i : i + 2]) for i in range(0, 8, 2)} == {frozenset((i, i + 4)) for i in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("used_gib", "levelled_gib"),
+    [
+        ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0)),
+        ((0.0, 0.004, 0.015), (0.015, 0.015, 0.015)),  # what idle cards of a real host differ by
+        ((0.0, 1.3, 0.01), (0.01, 1.3, 0.01)),  # a desktop stays one
+        ((0.3, 0.0, 0.2), (0.3, 0.0, 0.3)),
+    ],
+)
+def test_small_differences_in_free_memory_are_taken_out_downwards(
+    used_gib: tuple[float, ...], levelled_gib: tuple[float, ...]
+) -> None:
+    three = tuple(replace(card, in_use_gib=used) for card, used in zip(cards("3x3090"), used_gib, strict=True))
+    result = levelled(three)
+    assert [card.in_use_gib for card in result] == list(levelled_gib)
+    assert [card.uuid for card in result] == [card.uuid for card in three]
+
+
+def test_cards_of_other_kinds_are_not_levelled() -> None:
+    mixed = cards("2x3090+2x3060")
+    assert levelled(mixed) == mixed
 
 
 def test_order_and_footprints_ignore_memory_and_peer_access() -> None:
