@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import random
 import statistics
@@ -30,13 +31,14 @@ import aiohttp
 ENDS = {
     "completed": "to [DONE], with a token count",
     "abandoned": "the client closed it half way",
+    "aborted": "the server ended it early and said so (finish_reason abort)",
     "refused": "no connection, or 503: the service is down or starting",
     "cut": "the connection ended under it: the service was stopped",
     "error": "an HTTP error, or an error as an event of the stream",
     "hung": "nothing came within the patience",
     "odd": "a stream that ended in good order without its [DONE]",
 }
-CLEAN = ("completed", "abandoned", "refused", "cut", "error")
+CLEAN = ("completed", "abandoned", "aborted", "refused", "cut", "error")
 PAUSE_AFTER_REFUSAL_S = 0.5
 ABANDONED = 0.1  # share of requests
 SAMPLE_S = 2.0
@@ -104,11 +106,13 @@ class Soak:
         headers = {"Authorization": f"Bearer {self.ask.key}"} if self.ask.key else {}
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers, connector=connector) as session:
-            watching = asyncio.create_task(self._watch())
+            ended = asyncio.Event()
+            watching = asyncio.create_task(self._watch(ended))
             restarting = asyncio.create_task(self._restart())
             await asyncio.gather(*(self._stream(session, number) for number in range(self.ask.streams)))
             await restarting
-            watching.cancel()
+            ended.set()
+            await watching
 
     async def _stream(self, session: aiohttp.ClientSession, number: int) -> None:
         chance = random.Random(f"{self.ask.seed} {number}")
@@ -155,13 +159,14 @@ class Soak:
         self.restart_failed = await process.wait() != 0
         self.restarted = (began, self.now())
 
-    async def _watch(self) -> None:
-        while self.ask.memory is not None:
+    async def _watch(self, ended: asyncio.Event) -> None:
+        while self.ask.memory is not None and not ended.is_set():
             process = await asyncio.create_subprocess_shell(self.ask.memory, stdout=asyncio.subprocess.PIPE)
             said, _ = await process.communicate()
             if read := processes(said.decode()):
                 self.memory.append((self.now(), read))
-            await asyncio.sleep(SAMPLE_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), SAMPLE_S)
 
 
 async def _read(answer: aiohttp.ClientResponse, request: Request, give_up_after: int | None) -> None:
@@ -170,7 +175,8 @@ async def _read(answer: aiohttp.ClientResponse, request: Request, give_up_after:
     async for raw in answer.content:
         line = raw.decode().strip()
         if line == "data: [DONE]":
-            request.end = "completed" if request.tokens else "odd"
+            if request.end != "aborted":
+                request.end = "completed" if request.tokens else "odd"
             return
         if not line.startswith("data:"):
             continue
@@ -178,6 +184,8 @@ async def _read(answer: aiohttp.ClientResponse, request: Request, give_up_after:
         if "error" in event:
             request.end, request.detail = "error", str(event["error"])[:200]
             return
+        if any(choice.get("finish_reason") == "abort" for choice in event.get("choices", ())):
+            request.end = "aborted"
         request.tokens = (event.get("usage") or {}).get("completion_tokens", request.tokens)
         pieces += 1
         if give_up_after is not None and pieces >= give_up_after:

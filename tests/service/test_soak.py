@@ -36,6 +36,10 @@ async def _error(request: web.Request, answer: web.StreamResponse) -> None:
     await answer.write(PIECE + b'data: {"error": {"message": "the engine died"}}\n\n')
 
 
+async def _aborted(request: web.Request, answer: web.StreamResponse) -> None:
+    await answer.write(b'data: {"choices": [{"delta": {}, "finish_reason": "abort"}]}\n\ndata: [DONE]\n\n')
+
+
 async def _nothing_more(request: web.Request, answer: web.StreamResponse) -> None:
     await answer.write(PIECE)
     await asyncio.sleep(0.6)
@@ -90,6 +94,7 @@ def ran(answer: Answer, status: int = 200, restart: str | None = None, memory: s
         (_without_its_end, 200, "odd"),
         (_cut, 200, "cut"),
         (_error, 200, "error"),
+        (_aborted, 200, "aborted"),
         (_nothing_more, 200, "hung"),
         (_whole, 500, "error"),
         (_whole, 503, "refused"),
