@@ -102,6 +102,11 @@ def _lost_text(search: Search, score: float, engines: tuple[Footprint, ...], cho
 def idle_text(choice: Choice, card: Card) -> str:
     """Why a card is left idle."""
     search = choice.search
+    if card not in search.cards:
+        return (
+            f"the other cards alone answer more requests: with it the host scores {choice.with_all or 0.0:.1f} against "
+            f"{choice.score:.1f}"
+        )
     place = search.cards.index(card)
     alone = next((footprint for footprint in search.evaluations if footprint.members == (place,)), None)
     if alone is None:

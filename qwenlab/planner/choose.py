@@ -7,18 +7,21 @@ used but never at the first engine's cost. Footprints and their order do not dep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
+from math import ceil
 
 from qwenlab.host_inventory import GpuPair
 from qwenlab.planner.demand import Demand
 from qwenlab.planner.evaluate import Candidate, Evaluation, evaluate, finished
-from qwenlab.planner.layouts import Footprint, Place, footprints, levelled, place_of, sorted_cards
+from qwenlab.planner.layouts import Footprint, Place, footprints, kind_of, levelled, place_of, sorted_cards
 from qwenlab.planner.memory import budget
 from qwenlab.planner.recipes import Knobs
 from qwenlab.planner.shape import Card
 
+CLEARLY = 1.02  # how much better a host must be without some of its cards to leave them idle
 OTHERS = 0.1  # what an engine beside the best one adds to the score where latency counts
 
 
@@ -49,12 +52,16 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Choice:
-    """The best set of engines and the search it came out of."""
+    """The best set of engines and the search it came out of.
+
+    `with_all` is the best score with every card, where the search left a kind of them out for a better one.
+    """
 
     engines: tuple[Chosen, ...]
     idle: tuple[Card, ...]
     score: float
     search: Search
+    with_all: float | None = None
 
 
 class Search:
@@ -89,7 +96,7 @@ class Search:
     def evaluate(self, footprint: Footprint, kept: int = 1) -> Evaluation:
         """The best candidates on a footprint's cards."""
         alone = self.parallel.tp in (None, 1) and self.parallel.pp in (None, 1)
-        streams = self.streams(len(footprint.members))
+        streams = self.streams(footprint)
         return evaluate(self.place(footprint), self.demand, streams, self._knobs, alone=alone, kept=kept)
 
     def why_not(self, footprint: Footprint) -> str:
@@ -104,9 +111,12 @@ class Search:
         """The footprint's cards without identity."""
         return place_of(footprint, self._levelled, self._links, wsl2=self._wsl2)
 
-    def streams(self, size: int) -> int:
-        """A footprint's share of the requests at once, by its number of cards."""
-        return -(-self.demand.concurrency * size // len(self.cards))
+    def streams(self, footprint: Footprint) -> int:
+        """A footprint's share of the requests at once: by its number of cards, and for throughput by their bandwidth,
+        as the gateway's weights deal them out."""
+        weights = [card.bandwidth_gb_s if self.demand.additive else 1.0 for card in self.cards]
+        share = sum(weights[member] for member in footprint.members) / sum(weights)
+        return ceil(round(self.demand.concurrency * share, 6))
 
     @cached_property
     def best_by_mask(self) -> dict[int, tuple[float, Footprint]]:
@@ -146,6 +156,21 @@ class Search:
         score = best.score if best is not None else 0.0
         value, others = self.rest(self.everything & ~first.mask)
         return score + (1.0 if self.demand.additive else OTHERS) * value, (first, *others)
+
+    def fewer(self) -> Iterator[Search]:
+        """Searches over some kinds of the cards: without one kind, and without the slowest ones.
+
+        Only for throughput, where requests are dealt out over all cards: one that serves nobody, or much worse than its
+        bandwidth lets expect, then costs more than it brings.
+        """
+        kinds = [tuple(group) for _, group in groupby(self.cards, key=kind_of)]
+        if not self.demand.additive or self.parallel.dp is not None:
+            return
+        kept = [kinds[:end] for end in range(len(kinds) - 1, 0, -1)]
+        kept += [[*kinds[:out], *kinds[out + 1 :]] for out in range(len(kinds) - 1)]
+        for some in kept:
+            cards = [card for kind in some for card in kind]
+            yield Search(cards, self._links, self.demand, self._knobs, self.parallel, wsl2=self._wsl2)
 
     @property
     def everything(self) -> int:
@@ -188,6 +213,11 @@ class Search:
 
 def choose(search: Search) -> Choice:
     """The best set of engines; copies of one engine share a port unless the user wants a single copy."""
+    everything = search
+    with_all, _ = everything.best()
+    for fewer in everything.fewer():
+        if fewer.best()[0] > search.best()[0] and fewer.best()[0] > CLEARLY * with_all:
+            search = fewer
     score, chosen = search.best()
     groups: dict[object, list[Footprint]] = {}
     for number, footprint in enumerate(chosen):
@@ -201,8 +231,8 @@ def choose(search: Search) -> Choice:
         cards = tuple(card for footprint in group for card in _in_rank_order(footprint, search.cards))
         engines.append(Chosen(group[0], cards, finished(evaluation.best), len(group)))
     used = {card.uuid for engine in engines for card in engine.cards}
-    idle = tuple(card for card in search.cards if card.uuid not in used)
-    return Choice(tuple(engines), idle, score, search)
+    idle = tuple(card for card in everything.cards if card.uuid not in used)
+    return Choice(tuple(engines), idle, score, search, None if search is everything else with_all)
 
 
 def _in_rank_order(footprint: Footprint, cards: tuple[Card, ...]) -> list[Card]:

@@ -94,7 +94,7 @@ def sorted_cards(cards: Sequence[Card], links: Sequence[GpuPair]) -> tuple[Card,
     """Cards by kind, fastest first; within a kind best-bridged neighbours side by side, then bus order."""
     kinds: dict[tuple[float, tuple[int, int], str], list[Card]] = {}
     for card in sorted(cards, key=lambda card: card.index):
-        kinds.setdefault(_kind(card), []).append(card)
+        kinds.setdefault(kind_of(card), []).append(card)
     return tuple(card for kind in sorted(kinds) for card in _neighbours(kinds[kind], links))
 
 
@@ -134,7 +134,7 @@ def footprints(cards: Sequence[Card]) -> Iterator[Footprint]:
     for size in TENSOR_SIZES:
         for start in range(count - size + 1):
             members = tuple(range(start, start + size))
-            if len({_kind(cards[member]) for member in members}) == 1:
+            if len({kind_of(cards[member]) for member in members}) == 1:
                 yield Footprint(members, tp=size)
     for first, second in pairwise(range(count)):
         yield Footprint((second, first), tp=1, pp=2)
@@ -155,7 +155,8 @@ def _forms(members: tuple[int, ...]) -> Iterator[Footprint]:
             yield Footprint((members[a], members[b], members[c], members[d]), tp=2, pp=2)
 
 
-def _kind(card: Card) -> tuple[float, tuple[int, int], str]:
+def kind_of(card: Card) -> tuple[float, tuple[int, int], str]:
+    """What makes cards the same for layouts; the fastest kind sorts first."""
     return (-card.bandwidth_gb_s, card.compute_capability, card.name)
 
 

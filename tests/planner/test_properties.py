@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from qwenlab.host_inventory import Ancestor, GpuPair, HostInventory
 from qwenlab.planner import plan
 from qwenlab.planner.cards import cards_of
+from qwenlab.planner.choose import CLEARLY, choose
 from qwenlab.planner.planning import search_of
 from qwenlab.settings import load
 from tests.planner.machines.build import Machine, machine
@@ -57,6 +58,11 @@ def hosts(draw: st.DrawFn, most: int = 5) -> HostInventory:
 
 def given_settings(workload: str, **more: Any) -> dict[str, Any]:
     return {"qwen_workload": workload, **more}
+
+
+def reached(inventory: HostInventory, workload: str) -> float:
+    """The score of what is chosen, which may leave cards out."""
+    return choose(search_of(inventory, load(given_settings(workload)), cards_of(inventory)[0])).score
 
 
 def score(inventory: HostInventory, workload: str) -> float:
@@ -152,14 +158,35 @@ def test_a_desktop_on_one_of_three_cards_costs_the_same_in_every_slot(workload: 
 
 @QUICK
 @given(hosts(most=4), WORKLOADS, st.sampled_from(CARDS))
-def test_one_more_card_never_makes_latency_worse(inventory: HostInventory, workload: str, extra: Any) -> None:
-    """For throughput as well, but for the requests being dealt out by number of cards, which a weak card takes too."""
-    if workload == "batch":
-        workload = "chat"
+def test_one_more_card_never_makes_a_host_worse(inventory: HostInventory, workload: str, extra: Any) -> None:
+    """Cards are left idle only for a clear gain, so that throughput may fall by less than that."""
     names = tuple((gpu.name or "", (gpu.memory_total_mib or 0) / 1024) for gpu in inventory.gpus)
     known = Machine("random", names)
     grown = Machine("random", (*names, extra))
-    assert score(machine(grown), workload) >= score(machine(known), workload) - 1e-9
+    slack = CLEARLY if workload == "batch" else 1.0
+    assert slack * reached(machine(grown), workload) >= reached(machine(known), workload) - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("cards", "extra"),
+    [
+        (("RTX 4090",) * 5, "RTX 3060"),  # went into a pipeline with the fifth: 2521 instead of 2871 tok/s
+        (("RTX 3090",) * 2, "RTX 3060"),
+        (("NVIDIA H200",) * 5, "RTX 4060 Ti"),
+        (("RTX 5090",), "RTX 3060"),
+    ],
+)
+def test_a_weak_card_beside_strong_ones_does_not_slow_batches(cards: tuple[str, ...], extra: str) -> None:
+    alone = Machine("strong", tuple((name, None) for name in cards))
+    together = Machine("strong", (*alone.cards, (extra, None)))
+    assert CLEARLY * reached(machine(together), "batch") >= reached(machine(alone), "batch")
+    assert plan(machine(together), load(given_settings("batch"))).status == "planned"
+
+
+def test_slow_cards_that_serve_well_are_not_left_idle() -> None:
+    """One RTX 5090 takes more of the requests than four RTX 3060, but not all."""
+    mixed = Machine("mixed", (*[("RTX 3060", None)] * 4, ("RTX 5090", None)))
+    assert plan(machine(mixed), load(given_settings("batch"))).idle == ()
 
 
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
