@@ -82,9 +82,8 @@ def _xid(card: Merged, situation: Situation) -> Objection | None:
 def _mig(card: Merged, situation: Situation) -> Objection | None:
     if not card.mig_enabled:
         return None
-    return Objection(
-        "mig_enabled", f"is split into {len(card.mig)} MIG instances; switch MIG off to use the whole card"
-    )
+    state = f"is split into {len(card.mig)} MIG instances" if card.mig else "is in MIG mode"
+    return Objection("mig_enabled", f"{state}; switch MIG off to use the whole card (nvidia-smi -mig 0)")
 
 
 def _too_old(card: Merged, situation: Situation) -> Objection | None:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from qwenlab.facts.inventory import build_inventory
-from qwenlab.facts.published import load_published
+from qwenlab.facts.published import load_published, parse_published
 from qwenlab.facts.summary import summarise
 from tests.facts.hosts import CORPUS, codes, corpus, corpus_path, expected
 
@@ -46,6 +47,15 @@ def test_mig_instances_keep_their_profiles_and_sizes() -> None:
     assert {item.profile for item in card.mig_instances} == {"1g.6gb"}
     assert {item.memory_mib for item in card.mig_instances} == {5952}
     assert all((item.uuid or "").startswith("MIG-") for item in card.mig_instances)
+
+
+def test_mig_mode_without_an_instance_is_told_as_that() -> None:
+    published = yaml.safe_load(corpus_path("61").read_text())
+    published["nvidia_smi_L"] = published["nvidia_smi_L"].split("\n")[0]
+    published["nvidia_smi"] = published["nvidia_smi"].split("\n\n")[0]
+    (card,) = build_inventory(parse_published(yaml.safe_dump(published))).gpus
+    assert (card.mig_enabled, card.mig_instances) == (True, ())
+    assert card.unusable_because == "is in MIG mode; switch MIG off to use the whole card (nvidia-smi -mig 0)"
 
 
 def test_mixed_mig_profiles_are_listed_each_with_its_memory() -> None:
