@@ -18,6 +18,7 @@ else echo "sudo=$(LC_ALL=C sudo -n true 2>&1 | tail -n1)"; fi
 . /etc/os-release 2>/dev/null && echo "os=$ID" && echo "release=${VERSION_ID:-}" && echo "os_like=${ID_LIKE:-}" && \
     echo "os_name=${PRETTY_NAME:-}"
 echo "arch=$(uname -m)"
+echo "machine=$(cat /etc/machine-id 2>/dev/null) $(cat /proc/sys/kernel/random/boot_id 2>/dev/null) $(uname -n)"
 echo "init=$(cat /proc/1/comm 2>/dev/null)"
 echo "systemd=$(systemctl --version 2>/dev/null | sed -n '1s/^systemd \([0-9]*\).*/\1/p')"
 echo "time=$(date +%s)"
@@ -72,7 +73,10 @@ class Room:
 
 @dataclass(frozen=True)
 class HostBase:
-    """The answers; a field that the host could not tell is empty or None."""
+    """The answers; a field that the host could not tell is empty or None.
+
+    `machine` tells machines apart: copies of one image share a machine id, containers of one host its boot id.
+    """
 
     user: str = ""
     uid: int | None = None
@@ -82,6 +86,7 @@ class HostBase:
     os_name: str = ""
     release: str = ""
     architecture: str = ""
+    machine: str = ""
     init: str = ""
     systemd: int | None = None
     time: int | None = None
@@ -120,6 +125,7 @@ def parse(lines: list[str]) -> HostBase:
         os_name=values.get("os_name", ""),
         release=values.get("release", ""),
         architecture=values.get("arch", ""),
+        machine=values.get("machine", ""),
         init=values.get("init", ""),
         systemd=_number(values, "systemd"),
         time=_number(values, "time"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping
+from weakref import WeakKeyDictionary
 
 from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
+from pyinfra.api.state import State
 from pyinfra.context import host
 from pyinfra.facts.deb import DebPackages
 
@@ -19,6 +21,9 @@ from qwenlab.operations.refusal import refusal
 from qwenlab.preflight import Login, needs, problems
 from qwenlab.render import ENGINE_UNIT, RemoteFile
 from qwenlab.settings import Settings
+
+PARTS_OF_A_MACHINE = 3  # machine id, boot id, node name
+_machines: WeakKeyDictionary[State, dict[str, str]] = WeakKeyDictionary()
 
 
 @operation(is_idempotent=False)
@@ -45,6 +50,8 @@ def check(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     )
     base = host.get_fact(HostBasics, paths=tuple(needs(settings)), _sudo=False)
     found = problems(base, settings, login, time.time())
+    if (twin := first_named(host.state, base.machine, host.name)) != host.name:
+        found.append(f"it is the same machine as {twin}, and two deploys at once would undo each other: name it once")
     if not found and (plan := expected_plan(settings)).status == "refused":
         found = [one.text for one in plan.refusals]
     if found:
@@ -74,6 +81,13 @@ def hand_down(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         *("chown -Rh", StringCommand("--from=$(stat -c %u ", place, ")", _separator="")),
         *(QuoteString(f"{settings.user}:{settings.user}"), place, QuoteString(settings.model_directory)),
     )
+
+
+def first_named(state: State, machine: str, name: str) -> str:
+    """Under which name of the inventory a machine came first in this run; `name` where it cannot be told."""
+    if len(machine.split()) < PARTS_OF_A_MACHINE:
+        return name
+    return _machines.setdefault(state, {}).setdefault(machine, name)
 
 
 @operation()

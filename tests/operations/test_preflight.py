@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
 from typing import Any
 
 import pytest
+from pyinfra.api.state import State
 
-from qwenlab.facts.host_base import HostBase, Room, parse
+from qwenlab.facts.host_base import HostBase, HostBasics, Room, parse
+from qwenlab.operations.host import first_named
 from qwenlab.preflight import Login, problems
 from qwenlab.settings import load
 
@@ -127,3 +131,21 @@ disk=/srv/my models 52428800 /dev/sdb1 0""".splitlines()
     assert (base.user, base.uid, base.release, base.systemd, base.python) == ("admin", 1000, "12", 252, "3.11.2")
     assert base.ram_gib == 8.0  # the control group's limit, not the machine's memory
     assert base.rooms == {"/opt/qwen": Room(100.0, 1.0, "/dev/sda2"), "/srv/my models": Room(50.0, 0.0, "/dev/sdb1")}
+
+
+def test_one_machine_under_two_names_is_told_by_its_first() -> None:
+    """A copy of an image shares the machine id, a container its host's boot id: neither alone makes it the same."""
+    one, other = State(), State()
+    assert first_named(one, "id-a boot-a rack", "rack1") == "rack1"
+    assert first_named(one, "id-a boot-a rack", "rack1") == "rack1"  # asked again while the run goes on
+    assert first_named(one, "id-a boot-a rack", "10.0.0.12") == "rack1"
+    assert first_named(one, "id-a boot-b rack", "clone") == "clone"
+    assert first_named(one, "id-b boot-a rack", "container") == "container"
+    assert first_named(other, "id-a boot-a rack", "10.0.0.12") == "10.0.0.12"  # another run
+    assert first_named(one, "", "silent1") == "silent1"
+    assert first_named(one, "", "silent2") == "silent2"
+
+
+def test_the_script_tells_this_machine() -> None:
+    done = subprocess.run(["sh", "-c", HostBasics().command(paths=())], capture_output=True, text=True, check=True)
+    assert parse(done.stdout.splitlines()).machine.endswith(os.uname().nodename)
