@@ -14,7 +14,7 @@ from qwenlab.planner.cards import WSL2_SHARE_GIB, names
 from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
 from qwenlab.planner.layouts import LEAST_LAYERS
 from qwenlab.planner.plan import Refusal
-from qwenlab.planner.recipes import RECIPES
+from qwenlab.planner.recipes import RECIPES, format_weight
 from qwenlab.planner.shape import Card
 from qwenlab.settings import Settings
 from qwenlab.systems import system_problem
@@ -48,7 +48,12 @@ def impossible(inventory: HostInventory, settings: Settings, cards: tuple[Card, 
         return (Refusal(code="not-selected", text="; ".join(missing)),)
     if not cards:
         return ()
-    texts = (*_unknown_names(settings), *_layer_split(settings), *_too_few_cards(settings, len(cards)))
+    texts = (
+        *_unknown_names(settings),
+        *_contradictions(settings, cards),
+        *_layer_split(settings),
+        *_too_few_cards(settings, len(cards)),
+    )
     return tuple(Refusal(code="override-impossible", text=text) for text in texts)
 
 
@@ -174,6 +179,19 @@ def _unknown_names(settings: Settings) -> Iterator[str]:
         )
     if settings.kv_cache_dtype is not None and settings.kv_cache_dtype not in kv_dtype_names():
         yield f"qwen_kv_cache_dtype = {settings.kv_cache_dtype!r}: there is {', '.join(kv_dtype_names())}"
+
+
+def _contradictions(settings: Settings, cards: tuple[Card, ...]) -> Iterator[str]:
+    """Settings that rule each other out on any host."""
+    named = _named(settings)
+    if settings.checkpoint is not None and named and not any(format_weight(s, cards, settings.quality) for s in named):
+        yield (
+            f"qwen_quality = {settings.quality!r} takes 8 bits and more only, and qwen_checkpoint = "
+            f"{settings.checkpoint!r} has fewer: leave one of them out"
+        )
+    if settings.speculation == "mtp" and ((settings.pipeline_parallel or 1) > 1 or settings.layer_split is not None):
+        key = "qwen_layer_split" if settings.layer_split is not None else "qwen_pipeline_parallel"
+        yield f"qwen_speculation = 'mtp' does not draft over a pipeline, and {key} asks for one: take 'dflash' or 'off'"
 
 
 def _layer_split(settings: Settings) -> Iterator[str]:

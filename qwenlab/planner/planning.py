@@ -31,6 +31,7 @@ OVERRIDES = (
     "data_parallel",
     "layer_split",
 )
+LEAST_LOSS_PERCENT = 0.5  # below it an override costs nothing that could be told
 CHOICE_SOURCE = "qwenlab throughput and memory model; their errors are in docs/accuracy.md and docs/memory.md"
 
 
@@ -179,7 +180,7 @@ def _warnings(
         layout = " + ".join(
             f"{one.replicas} x {form(one.footprint)} ({recipe_text(one.candidate.shape)})" for one in free.engines
         )
-        if free.score > choice.score:
-            loss = 100 * (1 - choice.score / free.score)
+        loss = 100 * (1 - choice.score / free.score)
+        if loss >= LEAST_LOSS_PERCENT:
             found.append(f"{names}: the planner would choose {layout}; your choice scores {loss:.0f} % less")
     return tuple(dict.fromkeys(found))

@@ -149,7 +149,9 @@ class PlannerSettings(SettingsGroup):
         return arguments
 
     @model_validator(mode="after")
-    def _layer_split_agrees(self) -> Self:
+    def _planner_settings_agree(self) -> Self:
+        if self.speculation == "off" and self.draft_tokens is not None:
+            raise ValueError("qwen_speculation = 'off' drafts nothing, and qwen_draft_tokens is set: keep one of them")
         split, stages = self.layer_split, self.pipeline_parallel
         if split is not None and stages is not None and len(split) != stages:
             raise ValueError(f"qwen_layer_split has {len(split)} stages, qwen_pipeline_parallel says {stages}")

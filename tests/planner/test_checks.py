@@ -36,6 +36,14 @@ WRONG_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ("2x3090-pcie", {"tensor_parallel": 2, "pipeline_parallel": 2}, "override-impossible", ["4 needed", "pipeline_"]),
     ("1x3090", {"checkpoint": "foo"}, "override-impossible", ["qwen_checkpoint = 'foo'", "int4-autoround", "fp8"]),
     ("1x3090", {"kv_cache_dtype": "foo"}, "override-impossible", ["qwen_kv_cache_dtype = 'foo'", "bfloat16, fp8"]),
+    ("2x3090-pcie", {"quality": "fidelity", "checkpoint": "int4-fast"}, "override-impossible", ["8 bits", "leave one"]),
+    (
+        "2x3090-pcie",
+        {"speculation": "mtp", "pipeline_parallel": 2},
+        "override-impossible",
+        ["qwen_pipeline_parallel ask"],
+    ),
+    ("2x3090-pcie", {"speculation": "mtp", "layer_split": [32, 32]}, "override-impossible", ["qwen_layer_split asks"]),
     ("3x3090", {"cards": ["0", "zz"]}, "not-selected", ["qwen_cards: no card zz", "there is 0 (GPU-"]),
 ]
 
@@ -165,3 +173,10 @@ def test_a_plan_says_what_keeps_it_from_being_deployed(
     assert host.status == "planned"
     assert len(said) == (words is not None)
     assert words is None or words in said[0]
+
+
+def test_an_override_that_costs_nothing_is_not_said_to_cost() -> None:
+    chosen = only(planned("2x3090-pcie"))
+    same = planned("2x3090-pcie", tensor_parallel=chosen.tp, data_parallel=1)
+    assert not any("the planner would choose" in warning for warning in same.warnings)
+    assert any("scores 1 % less" in warning for warning in planned("2x3090-pcie", tensor_parallel=1).warnings)

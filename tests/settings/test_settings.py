@@ -151,6 +151,7 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
             {"qwen_scraped_from": ["::1"], "qwen_gateway": True, "qwen_gateway_port": 9100},
             ["node exporter", "both 9100"],
         ),
+        ({"qwen_speculation": "off", "qwen_draft_tokens": 3}, ["qwen_speculation = 'off'", "qwen_draft_tokens"]),
         ({"quen_port": 1}, ["quen_port", "did you mean qwen_port?"]),
         ({"Qwen_port": 1}, ["Qwen_port", "did you mean qwen_port?"]),
         ({"qwen-port": 1}, ["qwen-port", "did you mean qwen_port?"]),
