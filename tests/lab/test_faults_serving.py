@@ -131,6 +131,14 @@ def test_the_engine_comes_back_by_itself(serving: lab.Host, name: str) -> None:
     assert fault.says in serving.ssh_run(f"journalctl --no-pager -u {UNIT} --since @{since}").stdout
 
 
+@pytest.mark.parametrize("signal", ["KILL", "TERM"])
+def test_the_umbrella_comes_back_and_its_engines_do_not_even_notice(serving: lab.Host, signal: str) -> None:
+    before, umbrella = show(serving, "MainPID"), show(serving, "MainPID", "qwen.service")
+    serving.ssh_run(f"kill -{signal} {umbrella}")
+    wait_for_another_start(serving, umbrella, "qwen.service")
+    assert show(serving, "MainPID") == before
+
+
 def test_it_comes_back_without_a_network(serving: lab.Host) -> None:
     before = show(serving, "MainPID")
     serving.cut_network()

@@ -98,8 +98,20 @@ def test_it_stays_until_an_engine_has_failed_or_was_stopped(programs: Path, name
 
 
 def test_a_stop_waits_for_the_engines(programs: Path) -> None:
-    assert run(programs, "stop", "cpu")[2] == ["systemctl stop qwen-engine@cpu.service"]
+    assert run(programs, "stop", "cpu", MAINPID="12")[2] == ["systemctl stop qwen-engine@cpu.service"]
 
 
 def test_what_serves_goes_on_when_another_engine_failed(programs: Path) -> None:
     assert run(programs, "stop", "cpu", "cpu2", SERVICE_RESULT="exit-code") == (0, "", [])
+
+
+def test_a_signal_to_the_umbrella_stops_no_engine_and_starts_it_anew(programs: Path) -> None:
+    """SIGTERM counts as success to systemd; only the missing main process tells it from `systemctl stop`."""
+    assert run(programs, "stop", "cpu", SERVICE_RESULT="success")[2] == ["systemctl start --no-block qwen.service"]
+
+
+@pytest.mark.parametrize(("result", "again"), [("signal", 1), ("oom-kill", 1), ("exit-code", 0), ("success", 0)])
+def test_the_umbrella_comes_back_when_it_was_killed_and_not_when_it_had_its_say(
+    programs: Path, result: str, again: int
+) -> None:
+    assert run(programs, "ended", SERVICE_RESULT=result)[2] == ["systemctl start --no-block qwen.service"] * again
