@@ -16,7 +16,7 @@ import pytest
 from qwenlab.patches.extra import folder_digest
 from tests import lab
 from tests.lab.deploying import ask, inventory, started
-from tests.lab.serving import UNIT, Served, files, forget_restarts, served_host, show, wait
+from tests.lab.serving import UNIT, Served, files, forget_restarts, served_host, show, wait, wait_for_another_start
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -145,6 +145,21 @@ def test_the_control_machine_dies_between_files_and_restart(served: Served, serv
     assert served.redeploy().code == 0
 
 
+def test_a_unit_that_somebody_edited_is_told_and_put_back(served: Served, serving: lab.Host) -> None:
+    """The engine runs with the edited one by then."""
+    serving.ssh_run(
+        "sed -i '/^NoNewPrivileges=/d; s/^Restart=.*/Restart=no/' /etc/systemd/system/qwen-engine@.service; "
+        "systemctl daemon-reload; systemctl restart qwen",
+        timeout=600,
+    )
+    before = show(serving, "MainPID")
+    assert "qwen-engine@.service differs from what a deploy would put there" in served.play("status.py").stderr
+    run = served.redeploy()
+    assert run.code == 0, run.text
+    assert show(serving, "MainPID") != before
+    assert (show(serving, "Restart"), show(serving, "NoNewPrivileges")) == ("always", "yes")
+
+
 def test_a_service_user_that_was_removed_is_made_again_and_gets_its_files(served: Served, serving: lab.Host) -> None:
     """Also when its number went to somebody else meanwhile."""
     serving.ssh_run(
@@ -163,3 +178,35 @@ def test_a_checkpoint_file_that_was_lost_is_refused_and_fetched_again(served: Se
     assert "has another size than its manifest says: deploy again" in show(serving, "StatusText")
     run = served.redeploy()
     assert run.code == 0, run.text
+
+
+READS_CACHE = """\
+--- a/vllm/entrypoints/cli/main.py
++++ b/vllm/entrypoints/cli/main.py
+@@ -8,3 +8,8 @@
+ import importlib.metadata
++import os
++import pathlib
+ import sys
+ from importlib.util import find_spec
++
++for entry in pathlib.Path(os.environ["HOME"], ".cache/vllm/torch_compile_cache").glob("*"):
++    compile(entry.read_text(), str(entry), "exec")
+"""
+
+
+def test_a_damaged_compile_cache_is_set_aside_after_two_restarts(
+    served: Served, serving: lab.Host, tmp_path: Path
+) -> None:
+    """The cpu engine compiles nothing, so this release reads the cache at its start as a compiling one does."""
+    run = served.redeploy(**release_with(READS_CACHE, tmp_path))
+    assert run.code == 0, run.text
+    cache = "/var/lib/qwen/.cache/vllm/torch_compile_cache"
+    serving.ssh_run(f"install -d -o qwen -g qwen {cache}; echo 'def half(' > {cache}/graph.py")
+    before = show(serving, "MainPID")
+    serving.ssh_run(f"kill -9 {before}")
+    wait_for_another_start(serving, before)
+    assert "SyntaxError" in serving.journal(UNIT)
+    assert f"compile cache set aside as {cache}.suspect" in serving.journal(UNIT)
+    assert serving.ssh_run(f"cat {cache}.suspect/graph.py").stdout == "def half(\n"
+    assert served.redeploy().code == 0
