@@ -50,7 +50,10 @@ def old_base(findings: Findings) -> Iterable[Diagnosis]:
     host = findings.host
     kernel = _numbers(host.os.kernel)
     if kernel and kernel[:2] < OLDEST_KERNEL and not host.wsl2:
-        yield warning("kernel_too_old", f"Kernel {host.os.kernel}: NCCL wants 5.4 or newer; set NCCL_CUMEM_ENABLE=0.")
+        yield warning(
+            "kernel_too_old",
+            f"Kernel {host.os.kernel}: NCCL wants 5.4 or newer; plans over several cards set NCCL_CUMEM_ENABLE=0.",
+        )
     glibc = _numbers(host.glibc)
     if glibc and glibc[:2] < OLDEST_GLIBC:
         yield error("glibc_too_old", f"glibc {host.glibc}: vLLM's wheels need 2.31 or newer.")

@@ -40,3 +40,12 @@ def test_a_pytorch_that_lies_there_is_not_the_one_that_will_serve() -> None:
     host = plan(corpus("76"), load({}))
     assert host.engines[0].gpus == (corpus("76").gpus[0].uuid,)
     assert host.idle == ()
+
+
+def test_B76_an_old_kernel_gets_nccl_without_cumem() -> None:
+    """And only where ranks talk to each other."""
+    assert corpus("77").os.kernel == "4.4.169"
+    engine = plan(corpus("77"), load({})).engines[0]
+    assert (engine.tp, engine.env["NCCL_CUMEM_ENABLE"]) == (2, "0")
+    assert "NCCL_CUMEM_ENABLE" not in plan(corpus("77"), load({"qwen_cards": [0]})).engines[0].env
+    assert "NCCL_CUMEM_ENABLE" not in plan(INVENTORIES["2x3090-pcie"], load({})).engines[0].env

@@ -25,6 +25,10 @@ def _tensor_parallel(context: Context) -> bool:
     return context.shape.tp > 1
 
 
+def _old_kernel(context: Context) -> bool:
+    return any(one.code == "kernel_too_old" for one in context.inventory.diagnoses)
+
+
 def _without_custom_all_reduce(_: Context) -> Effect:
     return Effect(args={"disable-custom-all-reduce": True})
 
@@ -83,6 +87,17 @@ RULES = (
         source="syv-ai/HyperQwen docs/multi-gpu.md, #190",
         evidence=Evidence.FIELD_REPORT,
         sets=("NCCL_PROTO",),
+    ),
+    Rule(
+        id="nccl-without-cumem",
+        topic=Topic.COMMUNICATION,
+        when="more than one card in an engine and a kernel before 5.4",
+        applies=lambda c: c.shape.tp * c.shape.pp > 1 and _old_kernel(c),
+        then=sets_env(NCCL_CUMEM_ENABLE="0"),
+        because="NCCL's cuMem allocations fail, or take very long at start, on kernels before 5.4",
+        source="vllm-project/vllm #5405, #19045",
+        evidence=Evidence.FIELD_REPORT,
+        sets=("NCCL_CUMEM_ENABLE",),
     ),
     Rule(
         id="custom-all-reduce-needs-peers",
