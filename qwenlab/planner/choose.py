@@ -7,7 +7,7 @@ used but never at the first engine's cost. Footprints and their order do not dep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -93,10 +93,10 @@ class Search:
             if self.parallel.tp in (None, footprint.tp) and self.parallel.pp in (None, footprint.pp)
         }
 
-    def evaluate(self, footprint: Footprint, kept: int = 1) -> Evaluation:
-        """The best candidates on a footprint's cards."""
+    def evaluate(self, footprint: Footprint, kept: int = 1, share: float = 1.0) -> Evaluation:
+        """The best candidates on a footprint's cards, with `share` times its part of the requests."""
         alone = self.parallel.tp in (None, 1) and self.parallel.pp in (None, 1)
-        streams = self.streams(footprint)
+        streams = self.streams(footprint, share)
         return evaluate(self.place(footprint), self.demand, streams, self._knobs, alone=alone, kept=kept)
 
     def why_not(self, footprint: Footprint) -> str:
@@ -111,12 +111,20 @@ class Search:
         """The footprint's cards without identity."""
         return place_of(footprint, self._levelled, self._links, wsl2=self._wsl2)
 
-    def streams(self, footprint: Footprint) -> int:
+    def streams(self, footprint: Footprint, share: float = 1.0) -> int:
         """A footprint's share of the requests at once: by its number of cards, and for throughput by their bandwidth,
         as the gateway's weights deal them out."""
-        weights = [card.bandwidth_gb_s if self.demand.additive else 1.0 for card in self.cards]
-        share = sum(weights[member] for member in footprint.members) / sum(weights)
-        return ceil(round(self.demand.concurrency * share, 6))
+        part = share * sum(self._share(member) for member in footprint.members)
+        return ceil(round(self.demand.concurrency * part, 6))
+
+    def _share(self, place: int) -> float:
+        if not self.demand.additive:
+            return 1 / len(self.cards)
+        return self.cards[place].bandwidth_gb_s / self._bandwidth
+
+    @cached_property
+    def _bandwidth(self) -> float:
+        return sum(card.bandwidth_gb_s for card in self.cards)
 
     @cached_property
     def best_by_mask(self) -> dict[int, tuple[float, Footprint]]:
@@ -157,20 +165,30 @@ class Search:
         value, others = self.rest(self.everything & ~first.mask)
         return score + (1.0 if self.demand.additive else OTHERS) * value, (first, *others)
 
-    def fewer(self) -> Iterator[Search]:
-        """Searches over some kinds of the cards: without one kind, and without the slowest ones.
+    def without_some(self) -> Search | None:
+        """The search over fewer kinds of the cards that promises more than all of them; None when none does.
 
         Only for throughput, where requests are dealt out over all cards: one that serves nobody, or much worse than its
-        bandwidth lets expect, then costs more than it brings.
+        bandwidth lets expect, then costs more than it brings. What promises is told by the best engines that are known
+        of the cards that stay, given the requests of those that go.
         """
-        kinds = [tuple(group) for _, group in groupby(self.cards, key=kind_of)]
+        kinds = [tuple(group) for _, group in groupby(range(len(self.cards)), key=lambda at: kind_of(self.cards[at]))]
         if not self.demand.additive or self.parallel.dp is not None:
-            return
+            return None
         kept = [kinds[:end] for end in range(len(kinds) - 1, 0, -1)]
         kept += [[*kinds[:out], *kinds[out + 1 :]] for out in range(len(kinds) - 1)]
-        for some in kept:
-            cards = [card for kind in some for card in kind]
-            yield Search(cards, self._links, self.demand, self._knobs, self.parallel, wsl2=self._wsl2)
+        options = [[place for kind in some for place in kind] for some in kept]
+        promised, places = max(((self._promise(option), option) for option in options), default=(0.0, []))
+        if promised <= self.best()[0]:
+            return None
+        cards = [self.cards[place] for place in places]
+        return Search(cards, self._links, self.demand, self._knobs, self.parallel, wsl2=self._wsl2)
+
+    def _promise(self, places: Sequence[int]) -> float:
+        whole = sum(self._share(place) for place in places)
+        _, engines = self.rest(sum(1 << place for place in places))
+        found = (self.evaluate(engine, share=1 / whole).best for engine in engines)
+        return sum(best.score for best in found if best is not None)
 
     @property
     def everything(self) -> int:
@@ -215,9 +233,9 @@ def choose(search: Search) -> Choice:
     """The best set of engines; copies of one engine share a port unless the user wants a single copy."""
     everything = search
     with_all, _ = everything.best()
-    for fewer in everything.fewer():
-        if fewer.best()[0] > search.best()[0] and fewer.best()[0] > CLEARLY * with_all:
-            search = fewer
+    fewer = everything.without_some()
+    if fewer is not None and fewer.best()[0] > CLEARLY * with_all:
+        search = fewer
     score, chosen = search.best()
     groups: dict[object, list[Footprint]] = {}
     for number, footprint in enumerate(chosen):
