@@ -22,6 +22,7 @@ from qwenlab.planner.recipes import Knobs
 from qwenlab.planner.shape import Card
 
 CLEARLY = 1.02  # how much better a host must be without some of its cards to leave them idle
+NEARLY = 0.85  # what fewer cards must promise by engines known so far to be searched: others may do better
 OTHERS = 0.1  # what an engine beside the best one adds to the score where latency counts
 
 
@@ -166,7 +167,7 @@ class Search:
         return score + (1.0 if self.demand.additive else OTHERS) * value, (first, *others)
 
     def without_some(self) -> Search | None:
-        """The search over fewer kinds of the cards that promises more than all of them; None when none does.
+        """The search over fewer kinds of the cards that promises most, where that is about as much as all of them.
 
         Only for throughput, where requests are dealt out over all cards: one that serves nobody, or much worse than its
         bandwidth lets expect, then costs more than it brings. What promises is told by the best engines that are known
@@ -179,7 +180,7 @@ class Search:
         kept += [[*kinds[:out], *kinds[out + 1 :]] for out in range(len(kinds) - 1)]
         options = [[place for kind in some for place in kind] for some in kept]
         promised, places = max(((self._promise(option), option) for option in options), default=(0.0, []))
-        if promised <= self.best()[0]:
+        if promised <= NEARLY * self.best()[0]:
             return None
         cards = [self.cards[place] for place in places]
         return Search(cards, self._links, self.demand, self._knobs, self.parallel, wsl2=self._wsl2)
