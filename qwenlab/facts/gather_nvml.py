@@ -133,6 +133,7 @@ CALLS = {
     "persistence": "nvmlDeviceGetPersistenceMode",
     "ecc": "nvmlDeviceGetEccMode",
     "mig": "nvmlDeviceGetMigMode",
+    "compute_mode": "nvmlDeviceGetComputeMode",
     "generation_now": "nvmlDeviceGetCurrPcieLinkGeneration",
     "generation_max": "nvmlDeviceGetMaxPcieLinkGeneration",
     "generation_device_max": "nvmlDeviceGetGpuMaxPcieLinkGeneration",

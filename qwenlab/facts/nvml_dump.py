@@ -7,7 +7,16 @@ import re
 from itertools import combinations
 from typing import Any
 
-from qwenlab.facts.readings import CardReading, Failure, MigReading, PairReading, ParseError, Reading, bus_id
+from qwenlab.facts.readings import (
+    PROHIBITED,
+    CardReading,
+    Failure,
+    MigReading,
+    PairReading,
+    ParseError,
+    Reading,
+    bus_id,
+)
 
 # nvml.h: nvmlDeviceArchitecture_t, nvmlGpuTopologyLevel_t, nvmlGpuP2PStatus_t, nvmlNvlinkVersion_t.
 _ARCHITECTURES = {
@@ -25,6 +34,7 @@ _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _PEER_CODES = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS", 6: "U"}
 _LINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
 _FABRIC_STATES = {1: "Not Started", 2: "In Progress", 3: "Completed"}
+_COMPUTE_MODES = {0: "Default", 1: "Exclusive_Thread", 2: PROHIBITED, 3: "Exclusive_Process"}
 _REMOTE_SWITCH = 2
 _FAULTS = {
     "GpuIsLost": "GPU is lost",
@@ -104,6 +114,7 @@ def _card(device: dict[str, Any]) -> CardReading:
         display_attached=_flag(device.get("display_attached")),
         ecc_enabled=bool(ecc[0]) if ecc else None,
         mig_enabled=bool(mig[0]) if mig else None,
+        compute_mode=_COMPUTE_MODES.get(_value(device.get("compute_mode"))),
         mig_instances=tuple(
             MigReading(_profile(_text(item.get("name"))), _text(item.get("uuid")), _mib(_value(item.get("memory"))))
             for item in device.get("mig_devices") or ()

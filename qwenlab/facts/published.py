@@ -79,6 +79,7 @@ def _card(position: int, row: dict[str, Any]) -> CardReading:
         display_active=flag("display_active"),
         ecc_enabled=flag("ecc"),
         mig_enabled=flag("mig"),
+        compute_mode=first("compute_mode"),
         generation_now=whole(first("pcie_gen_current", "pcie_gen")),
         generation_max=whole(first("pcie_gen_max")),
         width_now=whole(first("pcie_width_current", "pcie_width")),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+PROHIBITED = "Prohibited"  # compute mode
+
 
 class ParseError(ValueError):
     """The text of a source contradicts itself or is not what its name says; the message names the spot."""
@@ -45,6 +47,7 @@ class CardReading:
     display_attached: bool | None = None
     ecc_enabled: bool | None = None
     mig_enabled: bool | None = None
+    compute_mode: str | None = None
     mig_instances: tuple[MigReading, ...] = ()
     generation_now: int | None = None
     generation_max: int | None = None

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from qwenlab.facts import smi_values
-from qwenlab.facts.readings import CardReading, MigReading, ParseError, Reading, bus_id
+from qwenlab.facts.readings import PROHIBITED, CardReading, MigReading, ParseError, Reading, bus_id
 
 _BANNER = re.compile(
     r"NVIDIA-SMI\s+(?P<smi>\S+)\s+(?:Driver|KMD)\s+Version:\s*(?P<driver>\S+)"
@@ -170,6 +170,7 @@ def _card(match: re.Match[str], following: list[str], damage: list[str]) -> Card
         memory_unified=True if usage_line and "Not Supported" in usage_line else None,
         limit_w=smi_values.number((limit or "").replace("W", " W")),
         mig_enabled=smi_values.switch(mig.group(1).rstrip("*")) if mig else None,
+        compute_mode=PROHIBITED if PROHIBITED in usage_line else None,
         fault=fault,
     )
 

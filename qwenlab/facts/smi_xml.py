@@ -70,6 +70,7 @@ def _card(index: int, gpu: ElementTree.Element) -> CardReading:
         display_attached=smi_values.switch(first("display_attached", "display_mode")),
         ecc_enabled=smi_values.switch(value("ecc_mode/current_ecc")),
         mig_enabled=smi_values.switch(value("mig_mode/current_mig")),
+        compute_mode=smi_values.word(value("compute_mode")),
         mig_instances=tuple(_mig(item) for item in gpu.findall("mig_devices/mig_device")),
         generation_now=smi_values.whole(value("pci/pci_gpu_link_info/pcie_gen/current_link_gen")),
         generation_max=smi_values.whole(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from qwenlab.facts.merge import Merged
+from qwenlab.facts.readings import PROHIBITED
 
 # vLLM 0.33 documentation, installation/gpu: "GPU: compute capability 7.0 or higher".
 OLDEST_COMPUTE_CAPABILITY = (7, 0)
@@ -86,6 +87,14 @@ def _mig(card: Merged, situation: Situation) -> Objection | None:
     return Objection("mig_enabled", f"{state}; switch MIG off to use the whole card (nvidia-smi -mig 0)")
 
 
+def _prohibited(card: Merged, situation: Situation) -> Objection | None:
+    if card.compute_mode != PROHIBITED:
+        return None
+    return Objection(
+        "compute_prohibited", "its compute mode lets no program use it (nvidia-smi -c DEFAULT allows it again)"
+    )
+
+
 def _too_old(card: Merged, situation: Situation) -> Objection | None:
     capability = card.compute_capability
     if capability is None or capability >= OLDEST_COMPUTE_CAPABILITY:
@@ -129,6 +138,7 @@ _RULES: tuple[Callable[[Merged, Situation], Objection | None], ...] = (
     _fault,
     _xid,
     _mig,
+    _prohibited,
     _too_old,
     _nvswitch,
     _wheel,

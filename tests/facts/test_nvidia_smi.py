@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from qwenlab.facts.readings import ParseError
+from qwenlab.facts.readings import PROHIBITED, ParseError
 from qwenlab.facts.smi_table import parse_list, parse_table
 from qwenlab.facts.smi_values import failure, missing, number, switch, whole
 from qwenlab.facts.smi_xml import parse_xml
-from tests.facts.hosts import H200_PAIR
+from tests.facts.hosts import H200_PAIR, host, text_of
 
 XML = (H200_PAIR / "smi.xml").read_text()
 BOX = (H200_PAIR / "smi.txt").read_text()
@@ -59,6 +59,16 @@ def test_a_report_that_describes_fewer_cards_than_are_attached_says_so() -> None
 def test_a_lost_card_inside_the_report() -> None:
     text = XML.replace("<total>143771 MiB</total>", "<total>GPU is lost</total>", 1)
     assert parse_xml(text).cards[0].fault == "GPU is lost"
+
+
+def test_a_card_that_its_compute_mode_bars_is_read_from_report_and_box_and_left_out_with_the_cure() -> None:
+    report = XML.replace("<compute_mode>Default<", "<compute_mode>Prohibited<", 1)
+    box = BOX.replace("    Default |", " Prohibited |", 1)
+    for reading in (parse_xml(report), parse_table(box)):
+        assert [card.compute_mode == PROHIBITED for card in reading.cards] == [True, False]
+    found = host(smi_xml=report)
+    assert [card.usable for card in found.gpus] == [False, True]
+    assert "nvidia-smi -c DEFAULT" in text_of(found, "compute_prohibited")
 
 
 @pytest.mark.parametrize("text", ["", "hello", "<?xml version='1.0'?><other/>", XML[: len(XML) // 2]])
