@@ -21,6 +21,8 @@ from tests.sim.inventory import load
 from tests.sim.lab_host import SimulatedGpus
 
 UNIT = "qwen-engine@cpu.service"
+# each asked for itself: of several units `is-active` wants only one
+ANSWERS = f"systemctl is-active --quiet qwen && systemctl is-active --quiet {UNIT}"
 GATE = "/etc/qwen/engines/cpu.gate.json"
 QUICK = {
     # short patience, so that tests are short

@@ -16,7 +16,17 @@ import pytest
 from qwenlab.patches.extra import folder_digest
 from tests import lab
 from tests.lab.deploying import ask, inventory, started
-from tests.lab.serving import UNIT, Served, files, forget_restarts, served_host, show, wait, wait_for_another_start
+from tests.lab.serving import (
+    ANSWERS,
+    UNIT,
+    Served,
+    files,
+    forget_restarts,
+    served_host,
+    show,
+    wait,
+    wait_for_another_start,
+)
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -39,7 +49,6 @@ IMPORTS = """\
 +    raise ImportError("no such symbol in this build")
 """
 CURRENT = "readlink /opt/qwen/current"
-ANSWERS = f"systemctl is-active --quiet qwen {UNIT}"
 WHOLE = "ls /opt/qwen/releases/*/release.json"
 VERIFIED = "/var/lib/qwenlab/verify/cpu.json"
 
@@ -55,9 +64,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def serving(served: Served) -> Iterator[lab.Host]:
     """The host, serving before and after."""
     forget_restarts(served.host)
-    served.host.ssh_run("systemctl start qwen", timeout=600)
+    served.host.ssh_run(f"systemctl start qwen {UNIT}", timeout=600)
     yield served.host
-    served.host.ssh_run("systemctl is-active qwen qwen-engine@cpu")
+    served.host.ssh_run(ANSWERS)
     assert ask(served.host)[0] == 200
 
 

@@ -17,6 +17,7 @@ import pytest
 from tests import lab
 from tests.lab.deploying import API_KEY, ask
 from tests.lab.serving import (
+    ANSWERS,
     UNIT,
     Served,
     files,
@@ -67,10 +68,10 @@ def serving(served: Served) -> Iterator[lab.Host]:
     """The host, serving before the fault; after it, it must serve with the same files as before."""
     host = served.host
     forget_restarts(host)
-    host.ssh_run("systemctl start qwen", timeout=600)
+    host.ssh_run(f"systemctl start qwen {UNIT}", timeout=600)
     before = files(host)
     yield host
-    host.ssh_run("systemctl is-active qwen qwen-engine@cpu")
+    host.ssh_run(ANSWERS)
     assert ask(host)[0] == 200
     assert files(host) == before
 
@@ -205,6 +206,7 @@ def test_an_engine_whose_card_is_gone_stays_down_with_words_and_starts_once_it_i
     assert show(serving, "ExecMainStatus") == "78"
     assert "is not there; if it was taken out, deploy again" in show(serving, "StatusText")
     cards.set_faults(CardFault())
+    wait(serving, "systemctl is-failed --quiet qwen", 60)
     serving.ssh_run("systemctl start qwen", timeout=300)
 
 
@@ -216,7 +218,7 @@ def test_a_stop_lets_answers_end_that_have_begun(serving: lab.Host) -> None:
 
     def stream() -> str:
         """The last line of an answer that is long enough to be stopped in the middle."""
-        body = {"model": "qwen", "prompt": "Once", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+        body = {"model": "qwen", "prompt": "Once", "max_tokens": 800, "ignore_eos": True, "stream": True}
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {API_KEY}"}
         url = f"http://{serving.address}:8000/v1/completions"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
