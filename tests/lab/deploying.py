@@ -22,6 +22,7 @@ from tests.lab.tiny_checkpoint import REPOSITORY, write
 
 ROOT = Path(__file__).resolve().parents[2]
 API_KEY = "lab-key-9d7c1f"
+TOO_LONG = 1_000_000  # tokens: a setting takes it, the tiny checkpoint's engine ends at once over it
 
 
 @dataclass(frozen=True)

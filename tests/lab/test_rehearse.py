@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import lab
-from tests.lab.deploying import Served, ask, deploy, play, served_host
+from tests.lab.deploying import TOO_LONG, Served, ask, deploy, play, served_host
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -42,7 +42,7 @@ def test_a_plan_that_fits_answers_without_a_weight_and_leaves_nothing(bare: Serv
 
 
 def test_a_plan_that_does_not_fit_says_why_and_leaves_nothing(bare: Served) -> None:
-    run = play(bare.with_settings("long", qwen_cpu_context=10_000_000), "rehearse.py")
+    run = play(bare.with_settings("long", qwen_cpu_context=TOO_LONG), "rehearse.py")
     assert run.returncode == 1
     assert "cpu does NOT fit or start as planned" in run.stderr
     assert "max_model_len" in run.stderr or "kv-too-small" in run.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import lab
-from tests.lab.deploying import Served, ask, deploy, play, served_host
+from tests.lab.deploying import TOO_LONG, Served, ask, deploy, play, served_host
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -53,7 +53,7 @@ def test_another_memory_limit_holds_without_a_restart(served: Served) -> None:
 
 def test_a_failed_change_of_the_release_directory_is_undone_told_and_not_tried_again_unasked(served: Served) -> None:
     host = served.host
-    wrong = served.with_settings("wrong", qwen_release_directory="/srv/other", qwen_cpu_context=10_000_000)
+    wrong = served.with_settings("wrong", qwen_release_directory="/srv/other", qwen_cpu_context=TOO_LONG)
     run = deploy(wrong)
     assert run.code == 1
     assert "rolled back: release cpu-" in run.text

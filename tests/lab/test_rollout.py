@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import lab
-from tests.lab.deploying import ask, deploy, inventory, sources
+from tests.lab.deploying import TOO_LONG, ask, deploy, inventory, sources
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -22,7 +22,7 @@ def test_a_host_after_a_failed_one_is_left_as_it_serves(tmp_path: Path) -> None:
         assert run.code == 0, run.text
         before = second.ssh_run(STATE).stdout
 
-        data[first.name]["qwen_cpu_context"] = 10000000  # more than the checkpoint can do: the engine ends at once
+        data[first.name]["qwen_cpu_context"] = TOO_LONG
         data[second.name]["qwen_cpu_context"] = 1024
         run = deploy(inventory(tmp_path, data))
         assert run.code == 1

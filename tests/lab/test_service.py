@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.deploying import API_KEY, ask, deploy
+from tests.lab.deploying import API_KEY, TOO_LONG, ask, deploy
 from tests.lab.serving import UNIT, Served, request, served_host, show
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
@@ -55,7 +55,7 @@ def test_verification_passes_and_its_result_lies_on_the_host(served: Served) -> 
 def test_a_deploy_whose_engine_does_not_start_brings_the_former_plan_back(served: Served) -> None:
     host = served.host
     good = host.get("/etc/qwen/plan.json")
-    run = served.redeploy(qwen_cpu_context=10_000_000)
+    run = served.redeploy(qwen_cpu_context=TOO_LONG)
     assert run.code == 1
     assert "the engine did not start: the lines above say why" in run.text
     assert "rolled back: release cpu-0.32.0-" in run.text
