@@ -28,6 +28,7 @@ from qwenlab.remote.gating.room import check_port, check_room
 RUN = Path("/run/qwen-rehearsal")
 RESULT = Path("/run/qwen-rehearsal.json")
 STOPPED = RUN / "stopped"
+UMBRELLA = "qwen.service"
 UNIT = Path("/run/systemd/system/qwen-rehearsal@.service")
 LIBRARY = "/usr/local/lib/qwen"
 SMALL = 64 << 20  # bytes; what is larger is weights
@@ -87,7 +88,9 @@ def make_room(job: dict[str, Any]) -> None:
     if not job["stop"]:
         raise RehearsalError(f"{', '.join(names)} serves on these cards")
     units = [f"qwen-engine@{name}.service" for name in names]
-    STOPPED.write_text("\n".join(units))
+    # qwen.service fails when an engine stays down, and has to be started with it then
+    umbrella = [UMBRELLA] if systemctl("is-active", UMBRELLA) == 0 else []
+    STOPPED.write_text("\n".join([*units, *umbrella]))
     systemctl("stop", *units)
 
 
