@@ -232,12 +232,12 @@ class Search:
 
 def choose(search: Search) -> Choice:
     """The best set of engines; copies of one engine share a port unless the user wants a single copy."""
-    everything = search
-    with_all, _ = everything.best()
-    fewer = everything.without_some()
-    if fewer is not None and fewer.best()[0] > CLEARLY * with_all:
-        search = fewer
+    everything, with_all = search, None
     score, chosen = search.best()
+    fewer = search.without_some()
+    if fewer is not None and fewer.best()[0] > CLEARLY * score:
+        search, with_all = fewer, score
+        score, chosen = search.best()
     groups: dict[object, list[Footprint]] = {}
     for number, footprint in enumerate(chosen):
         mergeable = footprint.pp == 1 and search.parallel.dp != 1
@@ -251,7 +251,7 @@ def choose(search: Search) -> Choice:
         engines.append(Chosen(group[0], cards, finished(evaluation.best), len(group)))
     used = {card.uuid for engine in engines for card in engine.cards}
     idle = tuple(card for card in everything.cards if card.uuid not in used)
-    return Choice(tuple(engines), idle, score, search, None if search is everything else with_all)
+    return Choice(tuple(engines), idle, score, search, with_all)
 
 
 def _in_rank_order(footprint: Footprint, cards: tuple[Card, ...]) -> list[Card]:
