@@ -38,6 +38,8 @@ SERVICES: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
     ("Prometheus", PROMETHEUS_UNIT, lambda settings: settings.prometheus),
     ("figures of the cards", CARDS_UNIT, lambda settings: bool(card_files(settings))),
 )
+# units that note what they were started with and have loaded
+LOADED: dict[str, type[Gateway] | type[Prometheus]] = {GATEWAY_UNIT: Gateway, PROMETHEUS_UNIT: Prometheus}
 
 
 @operation(is_idempotent=False)
@@ -91,11 +93,11 @@ def _services(settings: Settings) -> tuple[list[Service], list[str]]:
     exporter = runs.get(NODE_UNIT, UnitRun())
     if settings.scraped_from and exporter.state != "absent":
         found.append(Service("node exporter", NODE_UNIT, exporter.state, exporter.result))
-    gateway, prometheus = host.get_fact(Gateway), host.get_fact(Prometheus)
-    loaded = {GATEWAY_UNIT: gateway.restart or gateway.reload, PROMETHEUS_UNIT: prometheus.restart or prometheus.reload}
     for service in found:
-        if service.ok and loaded.get(service.unit, False):
-            notes.append(f"drift: {service.unit} runs with other files than lie there: reload it, or deploy")
+        if service.ok and (fact := LOADED.get(service.unit)) is not None:
+            loaded = host.get_fact(fact)
+            if loaded.restart or loaded.reload:
+                notes.append(f"drift: {service.unit} runs with other files than lie there: reload it, or deploy")
     return found, notes
 
 
