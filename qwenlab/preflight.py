@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from qwenlab.facts.host_base import HostBase
 from qwenlab.settings import Settings
-from qwenlab.systems import system_problem
+from qwenlab.systems import processor_problem, system_problem
 
 OLDEST_PYTHON = (3, 9)  # for the programs that run on the host; the engine has its own Python
 OLDEST_SYSTEMD = 250  # credentials (LoadCredential=) as the units use them
@@ -64,12 +64,8 @@ def _system(base: HostBase, settings: Settings) -> list[str]:
     found = []
     if (problem := system_problem(base.os, base.release, base.os_name)) is not None:
         found.append(problem)
-    architectures = settings.release.architectures
-    if base.architecture not in architectures:
-        found.append(
-            f"the processor is {base.architecture or 'unknown'}; vLLM {settings.release.vllm} ({settings.engine}) "
-            f"exists for {', '.join(architectures)}"
-        )
+    if (problem := processor_problem(base.architecture, settings)) is not None:
+        found.append(problem)
     if base.init != "systemd" or base.systemd is None:
         found.append(f"process 1 is {base.init or 'unknown'}, not systemd: qwenlab serves through systemd units")
     elif base.systemd < OLDEST_SYSTEMD:

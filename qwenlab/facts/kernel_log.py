@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from qwenlab.facts.readings import bus_id
+from qwenlab.pci_address import bus_id
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): ([0-9]{1,3})")
 _FELL_OFF = re.compile(

@@ -7,16 +7,8 @@ import re
 from itertools import combinations
 from typing import Any
 
-from qwenlab.facts.readings import (
-    PROHIBITED,
-    CardReading,
-    Failure,
-    MigReading,
-    PairReading,
-    ParseError,
-    Reading,
-    bus_id,
-)
+from qwenlab.facts.readings import PROHIBITED, CardReading, Failure, MigReading, PairReading, ParseError, Reading
+from qwenlab.pci_address import bus_id
 
 # nvml.h: nvmlDeviceArchitecture_t, nvmlGpuTopologyLevel_t, nvmlGpuP2PStatus_t, nvmlNvlinkVersion_t.
 _ARCHITECTURES = {

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from qwenlab.facts.readings import CardReading, PairReading, ParseError, Reading, bus_id
+from qwenlab.facts.readings import CardReading, PairReading, ParseError, Reading
+from qwenlab.pci_address import bus_id
 
 _GENERATIONS = {
     "2.5": 1,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from qwenlab.facts.readings import CardReading, Reading, bus_id
+from qwenlab.facts.readings import CardReading, Reading
 from qwenlab.facts.smi_values import word
+from qwenlab.pci_address import bus_id
 
 
 def parse_proc_gpus(text: str) -> Reading:

@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 
-from qwenlab.facts.readings import CardReading, ParseError, Reading, bus_id
+from qwenlab.facts.readings import CardReading, ParseError, Reading
 from qwenlab.facts.recording import Recording
 from qwenlab.facts.smi_values import fault, switch, whole
+from qwenlab.pci_address import bus_id
 
 _CAPTURES = {
     "topo_matrix": "topo",

@@ -7,7 +7,6 @@ that has nothing but Python.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 PROHIBITED = "Prohibited"  # compute mode
@@ -102,15 +101,3 @@ class Reading:
     damage: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     lost: tuple[str, ...] = field(default=(), metadata={"doc": "bus ids or indices of cards that do not answer"})
-
-
-_BUS_ID = re.compile(r"^(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?$")
-
-
-def bus_id(text: str | None) -> str | None:
-    """A PCI address as `0000:01:00.0` from any spelling in use ("00000000:01:00.0", "01:00.0", "0000:01:00")."""
-    match = _BUS_ID.match((text or "").strip().lower())
-    if not match:
-        return None
-    domain, bus, device, function = match.groups()
-    return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function or '0'}"

@@ -10,7 +10,8 @@ import re
 from dataclasses import replace
 
 from qwenlab.facts import smi_values
-from qwenlab.facts.readings import PROHIBITED, CardReading, MigReading, ParseError, Reading, bus_id
+from qwenlab.facts.readings import PROHIBITED, CardReading, MigReading, ParseError, Reading
+from qwenlab.pci_address import bus_id
 
 _BANNER = re.compile(
     r"NVIDIA-SMI\s+(?P<smi>\S+)\s+(?:Driver|KMD)\s+Version:\s*(?P<driver>\S+)"

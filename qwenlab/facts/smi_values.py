@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from qwenlab.facts.readings import Failure, bus_id
+from qwenlab.facts.readings import Failure
+from qwenlab.pci_address import bus_id
 
 _MISSING = re.compile(
     r"^\[?\s*(n/?a|not supported|none|unknown|not available|requested functionality has been deprecated"

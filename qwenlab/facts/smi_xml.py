@@ -6,7 +6,8 @@ import re
 from xml.etree import ElementTree
 
 from qwenlab.facts import smi_values
-from qwenlab.facts.readings import CardReading, MigReading, ParseError, Reading, bus_id
+from qwenlab.facts.readings import CardReading, MigReading, ParseError, Reading
+from qwenlab.pci_address import bus_id
 
 
 def parse_xml(text: str) -> Reading:

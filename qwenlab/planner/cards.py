@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from statistics import median_low
 
 from qwenlab.gpu_data import GpuSpec, Segment, find, table
 from qwenlab.host_inventory import Gpu, HostInventory
+from qwenlab.pci_address import bus_id
 from qwenlab.planner.shape import Card
 
 MIB_PER_GIB = 1024
@@ -54,16 +54,9 @@ def names(word: str, gpu: Gpu) -> bool:
     """Whether an entry of qwen_cards names this card, in any spelling that the driver's own tools print."""
     given = word.strip().casefold()
     known = {one.casefold() for one in (gpu.uuid, gpu.pci_bus_id, str(gpu.index)) if one}
-    return bool({given, _bus_id(given)} & known)
-
-
-def _bus_id(word: str) -> str | None:
-    """`0000:01:00.0` from nvidia-smi's `00000000:01:00.0` and lspci's `01:00.0`; None for other words."""
-    found = re.fullmatch(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", word)
-    if found is None:
-        return None
-    domain, bus, device, function = found.groups(default="0")
-    return f"{int(domain, 16):04x}:{bus}:{device}.{function}"
+    # a card is a function of a device, and a word without one names no card
+    address = bus_id(given) if "." in given else None
+    return bool({given, address} & known)
 
 
 def _why_not(gpu: Gpu, wanted: list[str] | None, lacking: set[str | None]) -> tuple[str, str] | None:

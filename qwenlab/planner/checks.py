@@ -17,7 +17,7 @@ from qwenlab.planner.plan import Refusal
 from qwenlab.planner.recipes import RECIPES, format_weight
 from qwenlab.planner.shape import Card
 from qwenlab.settings import Settings
-from qwenlab.systems import system_problem
+from qwenlab.systems import processor_problem, system_problem
 
 LAST_PORT = 65_535
 TAKEN_GIB = 1.0  # less than that is a driver's or a display's own
@@ -119,11 +119,8 @@ def obstacles(inventory: HostInventory, settings: Settings) -> tuple[str, ...]:
     system = inventory.os
     if system.id is not None and (problem := system_problem(system.id, system.version_id, system.pretty_name)):
         found.append(problem)
-    known = settings.release.architectures
-    if system.architecture is not None and system.architecture not in known:
-        found.append(
-            f"the processor is {system.architecture}; vLLM {settings.release.vllm} exists for {', '.join(known)}"
-        )
+    if system.architecture is not None and (problem := processor_problem(system.architecture, settings)):
+        found.append(problem)
     loaded = inventory.driver.loaded
     branch = (loaded or "").partition(".")[0]
     if branch.isdecimal() and int(branch) < DEFAULT_BRANCH and settings.asked_branch is None:
