@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.lab.deploying import ROOT, Run, Sources, deploy, inventory, sources
+from tests.lab.deploying import Run, Sources, deploy, inventory, play, sources
 from tests.lab.host import Host, HostSpec
 from tests.lab.lab import hosts
 from tests.sim.inventory import load
@@ -52,14 +50,6 @@ class Served:
     def play(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
         """`pyinfra INVENTORY plays/NAME -y`."""
         return play(self.inventory, name, *options)
-
-
-def play(inventory: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """`pyinfra INVENTORY plays/NAME -y`."""
-    pyinfra = Path(sys.executable).with_name("pyinfra")
-    command = [str(pyinfra), str(inventory), str(ROOT / "plays" / name), "-y", *options]
-    environment = {**os.environ, "NO_COLOR": "1", "PYINFRA_PROGRESS": "off"}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
 @contextmanager

@@ -17,8 +17,7 @@ from qwenlab.gateway.lab_ca import LabCa, today
 from tests import lab
 from tests.gateway.pairs import pair
 from tests.gateway.test_files import plan, settings
-from tests.lab.deploying import API_KEY, Run, Sources, ask, deploy, inventory, sources
-from tests.lab.serving import play
+from tests.lab.deploying import API_KEY, Run, Sources, ask, deploy, inventory, play, sources
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
