@@ -35,6 +35,7 @@ BURSTS: list[dict[str, Any]] = [
     {"label": "prefill-16k", "concurrency": 1, "prompt_tokens": 16_384, "output_tokens": 1, "seed": 2},
     {"label": "warm", "concurrency": 64, "prompt_tokens": 128, "output_tokens": 16, "seed": 3},
     {"label": "c1", "concurrency": 1, "prompt_tokens": 128, "output_tokens": 256, "seed": 4},
+    {"label": "c4", "concurrency": 4, "prompt_tokens": 128, "output_tokens": 256, "seed": 6},
     {"label": "c64", "concurrency": 64, "prompt_tokens": 128, "output_tokens": 512, "seed": 5},
 ]
 SYNTHETIC = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 4.0}
@@ -131,19 +132,33 @@ def without_peers(inventory: HostInventory) -> HostInventory:
     return inventory.model_copy(update={"pairs": tuple(pair.model_copy(update=none) for pair in inventory.pairs)})
 
 
+def with_others(inventory: HostInventory, gib: float) -> HostInventory:
+    """The machine as it is while other programs hold `gib` GiB of every card: its plans leave them that."""
+    used = int(gib * 1024)
+    gpus = tuple(
+        gpu.model_copy(update={"memory_used_mib": max(used, gpu.memory_used_mib or 0)}) for gpu in inventory.gpus
+    )
+    return inventory.model_copy(update={"gpus": gpus})
+
+
 def planned(
     inventory: HostInventory,
     cards: Sequence[int],
     workloads: list[str],
     named: dict[str, Any] | None = None,
     peers: bool = True,
+    share_gib: float = 0.0,
 ) -> list[dict[str, Any]]:
     """What qwenlab plans for these cards, as it emits it: only dummy weights and a fixed acceptance are added.
 
     Dummy checkpoints are written where the plan looks for its own. Without `peers` the plan is for, and the engine runs
-    as on, a machine whose cards do not reach each other.
+    as on, a machine whose cards do not reach each other. With `share_gib` the plan is for cards of which other programs
+    leave it so much. Copies of one plan share the bursts' requests.
     """
     variant, forbidden = (inventory, {}) if peers else (without_peers(inventory), {"NCCL_P2P_DISABLE": "1"})
+    total = min(gpu.memory_total_mib or 0 for gpu in inventory.gpus) / 1024
+    if share_gib:
+        variant = with_others(variant, total - share_gib)
     words = [*map(str, cards), *map(str, (named or {}).values()), *([] if peers else ["no-peer"])]
     arms = []
     for workload in workloads:
@@ -157,7 +172,7 @@ def planned(
             }
         )
         host = plan(variant, settings)
-        for engine in host.engines:
+        for number, engine in enumerate(host.engines):
             write(Path(engine.args["model"]), target_config(models()[MODEL], engine.checkpoint.format))
             args = dict(engine.args) | {"load-format": "dummy"}
             if engine.drafter and engine.speculation:
@@ -165,18 +180,21 @@ def planned(
                 write(Path(args["speculative-config"]["model"]), drafter)
             if engine.speculation:
                 args["speculative-config"] = args["speculative-config"] | SYNTHETIC
+            own = [gpu.index for gpu in inventory.gpus if gpu.uuid in engine.gpus]
+            copy = [f"copy{number}"] if len(host.engines) > 1 else []
             arms.append(
                 {
-                    "name": "-".join(["plan", workload, *words]),
+                    "name": "-".join(["plan", workload, *words, *copy]),
                     "group": "plan",
                     "what": "serve",
                     "release": "patched",
-                    "cards": len(cards),
-                    "named_cards": list(cards),
+                    "cards": len(own),
+                    "named_cards": own,
+                    **({"need_gib": share_gib} if share_gib else {}),
                     "model": args.pop("model"),
                     "args": args,
-                    "env": {**engine.env, **forbidden},
-                    "bursts": [burst for burst in BURSTS if burst["concurrency"] <= engine.max_num_seqs],
+                    "env": {**engine.env, **forbidden, **({"NCCL_DEBUG": "INFO"} if len(own) > 1 else {})},
+                    "bursts": shared(BURSTS, len(host.engines), engine.max_num_seqs * engine.dp),
                     "predicted": {
                         "kv_tokens": engine.kv.tokens if engine.kv else None,
                         "speed": engine.predicted.model_dump() if engine.predicted else None,
@@ -185,6 +203,12 @@ def planned(
                 }
             )
     return arms
+
+
+def shared(bursts: list[dict[str, Any]], copies: int, seats: int) -> list[dict[str, Any]]:
+    """The bursts that one of several copies gets, as far as it has seats for them."""
+    mine = [burst | {"concurrency": -(-burst["concurrency"] // copies)} for burst in bursts]
+    return [burst for burst in mine if burst["concurrency"] <= seats]
 
 
 def _drafts(models_dir: Path) -> dict[str, Any]:
@@ -221,6 +245,7 @@ def main() -> None:
     options.add_argument("--workloads", default="chat,batch,long")
     options.add_argument("--card", default="0", help="the cards that the plans are for, with commas")
     options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the plans")
+    options.add_argument("--share", type=float, default=0.0, metavar="GIB", help="plans for cards with so much free")
     options.add_argument("--no-peer", action="store_true", help="plan and run as if the cards did not reach each other")
     given = options.parse_args()
     write_models(given.models)
@@ -229,7 +254,9 @@ def main() -> None:
         inventory = HostInventory.model_validate(json.loads(given.inventory.read_text())["inventory"])
         named = dict(item.split("=", 1) for item in given.set)
         cards = [int(card) for card in given.card.split(",")]
-        arms += planned(inventory, cards, given.workloads.split(","), named, peers=not given.no_peer)
+        arms += planned(
+            inventory, cards, given.workloads.split(","), named, peers=not given.no_peer, share_gib=given.share
+        )
     given.out.write_text(json.dumps(arms, indent=1) + "\n")
     print(f"{len(arms)} arms in {given.out}")
 

@@ -5,8 +5,8 @@ usage: PYTHON bench/gpu/run.py --arms FILE --out DIR --release NAME=PYTHON ... [
 An arm (made by bench/gpu/arms.py from qwenlab's own plans) is one configuration of vLLM. `what` is `pool` (start only
 until the KV pool's size is printed) or `serve` (start, measure the bursts, record greedy token ids; where it names a
 `teacher`, also the log-probabilities of that arm's tokens). Arms that name `need_gib` share cards; the others have
-theirs alone. The report holds every figure as it was read, the prediction
-beside it, and the log's last lines where an arm failed.
+theirs alone. Arms of one `wave` start together and are measured one after another once all are up. The report holds
+every figure as it was read, the prediction beside it, and the log's last lines where an arm failed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ import aiohttp
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench.gpu.client import Burst, Client  # noqa: E402  (the repository is not installed where this runs)
+from bench.gpu import profile  # noqa: E402  (the repository is not installed where this runs)
+from bench.gpu.client import Burst, Client  # noqa: E402
 from bench.gpu.server import Server, Start  # noqa: E402
+from bench.gpu.wave import State, Wave, stays, waves  # noqa: E402
 
 SERVED_NAME = "q"
 FIRST_PORT = 18_200
+PORTS = 20  # an engine takes some beside the one that it answers on
 
 
 class Report:
@@ -61,10 +64,20 @@ class Report:
 
 
 def run_arm(
-    arm: dict[str, Any], python: Path, cards: list[int], port: int, out: Path, deadline: float, report: Report
+    arm: dict[str, Any],
+    python: Path,
+    cards: list[int],
+    port: int,
+    out: Path,
+    deadline: float,
+    report: Report,
+    wave: Wave,
 ) -> dict[str, Any]:
     """Start one arm on `cards`, do what it asks, end it; never raises for the engine's failure."""
     began = time.monotonic()
+    traces = out / f"{arm['name']}-traces"
+    if arm.get("profile"):
+        arm["args"] |= profile.profiler(traces)
     env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, cards)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **arm["env"]}
     server = Server(python, Start(arm["name"], arm["model"], arm["args"], env, port), out)
     result: dict[str, Any] = {
@@ -83,15 +96,24 @@ def run_arm(
         else:
             ready = server.wait_ready(limit)
             result |= {"state": "ok" if ready else "failed", "ready_s": ready}
+            if ready and stays(arm):
+                wave.set(arm["name"], State.UP, cards)
+                result["waited"] = wave.wait_for_turn(arm["name"], max(deadline - time.monotonic(), 1))
             if ready:
                 result |= asyncio.run(ask(arm, port, report, max(deadline - time.monotonic(), 1)))
+        wave.set(arm["name"], State.DONE)
+        if result["state"] == "ok" and stays(arm):
+            wave.wait_for_end(max(deadline - time.monotonic(), 1))
     finally:
+        wave.set(arm["name"], State.DONE)
         server.stop()
     log = server.log()
     if log.multicast:
         result["state"] = "stopped: NVLink multicast"
     if result["state"] != "ok":
         result["tail"] = server.tail()
+    if arm.get("profile"):
+        result["profile"] = profile.summary(traces)
     return {**result, "log": log.as_json(), "seconds": round(time.monotonic() - began, 1)}
 
 
@@ -102,6 +124,8 @@ async def ask(arm: dict[str, Any], port: int, report: Report, limit_s: float) ->
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, read_bufsize=1 << 20) as session:
         client = Client(session, port, SERVED_NAME, arm.get("vocabulary", 248_000))
         bursts = [await client.burst(Burst(**burst)) for burst in arm.get("bursts", ())]
+        if arm.get("profile"):
+            await profile.record(session, port, client, Burst(**arm["profile"]))
         greedy = [await client.greedy(prompt, arm["greedy_tokens"]) for prompt in arm.get("greedy", ())]
         forced = None
         if teacher := arm.get("teacher"):
@@ -125,11 +149,11 @@ class Cards:
 
     def __init__(self, count: int, gib: float) -> None:
         self._free, self._changed = [gib] * count, threading.Condition()
-        self._gib = gib
+        self.gib = gib
 
     def take(self, count: int, gib: float, named: list[int] | None = None) -> list[int]:
         """Wait for `gib` on each of `count` cards, the `named` ones or the emptiest; more than a card has means all."""
-        need = min(gib, self._gib)
+        need = min(gib, self.gib)
         with self._changed:
             while True:
                 order = named or sorted(range(len(self._free)), key=lambda card: -self._free[card])[:count]
@@ -143,25 +167,42 @@ class Cards:
         """Return what `take` gave."""
         with self._changed:
             for card in cards:
-                self._free[card] += min(gib, self._gib)
+                self._free[card] += min(gib, self.gib)
             self._changed.notify_all()
 
 
 def schedule(
     arms: list[dict[str, Any]], releases: dict[str, Path], cards: Cards, out: Path, end: float, report: Report
 ) -> None:
-    """Run every arm in order, as many at once as the cards' memory allows."""
-    threads = []
+    """Run the arms wave by wave, within one in order and as many at once as the cards' memory allows."""
+    port = FIRST_PORT
+    for members in waves(arms, cards.gib):
+        run_wave(members, releases, cards, out, end, report, port)
+        port += PORTS * len(members)
+
+
+def run_wave(
+    arms: list[dict[str, Any]],
+    releases: dict[str, Path],
+    cards: Cards,
+    out: Path,
+    end: float,
+    report: Report,
+    first_port: int,
+) -> None:
+    """Run the arms of one wave and wait for the last of them."""
+    threads, wave = [], Wave(arms)
     for number, arm in enumerate(arms):
         got = cards.take(arm["cards"], arm.get("need_gib", 1e9), arm.get("named_cards"))
         if time.monotonic() > end - arm.get("least_s", 60):
             report.add({"name": arm["name"], "state": "not run: no time left", "predicted": arm.get("predicted")})
+            wave.set(arm["name"], State.DONE)
             cards.give_back(got, arm.get("need_gib", 1e9))
             continue
 
-        def work(arm: dict[str, Any] = arm, got: list[int] = got, port: int = FIRST_PORT + 20 * number) -> None:
+        def work(arm: dict[str, Any] = arm, got: list[int] = got, port: int = first_port + PORTS * number) -> None:
             try:
-                report.add(run_arm(arm, releases[arm.get("release", "stock")], got, port, out, end, report))
+                report.add(run_arm(arm, releases[arm.get("release", "stock")], got, port, out, end, report, wave))
             finally:
                 cards.give_back(got, arm.get("need_gib", 1e9))
 
