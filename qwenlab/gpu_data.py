@@ -109,14 +109,32 @@ def lookup(*, name: str | None = None, device_id: str | int | None = None) -> Gp
     return spec
 
 
-def find(*, name: str | None = None, device_id: str | int | None = None) -> GpuSpec | None:
-    """Like `lookup`, None for a card that is not in the table."""
-    by_name = _by_name().get(_normal(name)) if name else None
-    if by_name is None and name and name.rstrip().endswith(("...", "…")):
-        by_name = _by_prefix(_normal(name.rstrip().rstrip(".…")))
-    if by_name is not None:
-        return by_name
-    return _by_id().get(_hex(device_id)) if device_id is not None else None
+def find(
+    *, name: str | None = None, device_id: str | int | None = None, memory_mib: int | None = None
+) -> GpuSpec | None:
+    """Like `lookup`, None for a card that is not in the table; the memory tells apart cards whose names were cut."""
+    by_name = _by_name().get(_normal(name)) if name and not _is_cut(name) else None
+    by_id = _by_id().get(_hex(device_id)) if device_id is not None else None
+    if by_name is None and by_id is None and name:
+        alike = of_cut_name(name, memory_mib)
+        return alike[0] if len(alike) == 1 else None
+    return by_name or by_id
+
+
+def of_cut_name(name: str, memory_mib: int | None = None) -> tuple[GpuSpec, ...]:
+    """The cards that a name can stand for which nvidia-smi's table cut ("NVIDIA RTX PRO 6000 Blac..."), with this much
+    memory where it is given; none for a whole name, and none where nothing but the brand is left."""
+    if not _is_cut(name):
+        return ()
+    start = _normal(name.rstrip().rstrip(".…"))
+    cards = {
+        card.name: card for whole, card in _by_name().items() if start and whole.startswith(start) and whole != start
+    }
+    return tuple(
+        card
+        for card in cards.values()
+        if memory_mib is None or any(_is_size(memory_mib / 1024, size) for size in card.memory_gib)
+    )
 
 
 def family_of(device_id: str | int) -> GpuFamily | None:
@@ -194,10 +212,19 @@ def _by_id() -> dict[str, GpuSpec]:
     return {device_id: card for card in table().cards for device_id in card.pci_ids}
 
 
-def _by_prefix(start: str) -> GpuSpec | None:
-    """The one card whose name starts so: nvidia-smi's table cuts long names ("NVIDIA RTX 6000 Ada Gene...")."""
-    cards = {card.name: card for name, card in _by_name().items() if name.startswith(start)}
-    return next(iter(cards.values())) if len(cards) == 1 and start else None
+def _is_cut(name: str) -> bool:
+    return name.rstrip().endswith(("...", "…"))
+
+
+def in_common(cards: tuple[GpuSpec, ...]) -> dict[str, Any]:
+    """Architecture and compute capability, as far as all of the cards share them."""
+    shared = {name: {getattr(card, name) for card in cards} for name in ("architecture", "compute_capability")}
+    return {name: values.pop() for name, values in shared.items() if len(values) == 1}
+
+
+def _is_size(told: float, sold: float) -> bool:
+    """Whether a card sold with so many GiB reports this: up to 7 % go to ECC and the firmware."""
+    return 0.93 * sold <= told <= 1.02 * sold
 
 
 def _normal(name: str) -> str:

@@ -81,6 +81,18 @@ def peers(findings: Findings) -> Iterable[Diagnosis]:
         )
 
 
+def sensors(findings: Findings) -> Iterable[Diagnosis]:
+    """Fan or power that answer ERR! while everything else does: the card computes (Azure/azhpc-diagnostics 77)."""
+    for card, why in zip(findings.cards, findings.objections, strict=True):
+        if card.sensor_fault and why is None:
+            yield warning(
+                "sensor_unreadable",
+                f"{card.label}: fan or power answer {card.sensor_fault}. Often it passes; if it stays, nothing watches "
+                "this card's fan: look at its cables, and at its temperature under load.",
+                gpu=card.identity,
+            )
+
+
 def bar1(findings: Findings) -> Iterable[Diagnosis]:
     """Peer mappings live in BAR1; a full one refuses the next."""
     for card in findings.cards:
@@ -161,6 +173,7 @@ RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (
     damaged_text,
     conflicts,
     peers,
+    sensors,
     bar1,
     narrow_slot,
     replays,

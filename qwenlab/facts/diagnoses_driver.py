@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from qwenlab.driver.tables import CONTAINERS
 from qwenlab.facts.driver_text import branch
 from qwenlab.facts.findings import Findings, error, info, warning
+from qwenlab.facts.readings import FOREIGN_DRIVERS
 from qwenlab.gpu_data import ModuleFlavour, family_of
 from qwenlab.host_inventory import Diagnosis
 
@@ -22,7 +24,8 @@ def library_mismatch(findings: Findings) -> Iterable[Diagnosis]:
     if findings.driver_failure != "driver_library_mismatch":
         return
     library = next((item.library for item in findings.sources.driver_readings if item.library), None) or driver.library
-    told = f"module {driver.loaded or 'unknown'}, library {library or 'unknown'}"
+    client, module = findings.sources.kernel.mismatch or (None, None)
+    told = f"module {driver.loaded or module or 'unknown'}, library {library or client or 'unknown'}"
     files = driver.module_files
     advice = "Reboot; do not reinstall."
     if len(files) > 1:
@@ -39,6 +42,8 @@ def module_not_loaded(findings: Findings) -> Iterable[Diagnosis]:
         return
     host = findings.host
     steps = []
+    if host.wsl2:
+        steps.append("WSL2 takes it from Windows: install the driver there, then `wsl --update` and `wsl --shutdown`")
     if host.driver.nouveau_loaded:
         steps.append("nouveau holds the cards: blacklist it, rebuild the initramfs, reboot")
     if "module_key_rejected" in findings.sources.kernel.conditions or host.secure_boot:
@@ -47,6 +52,13 @@ def module_not_loaded(findings: Findings) -> Iterable[Diagnosis]:
         steps.append(
             f"no nvidia.ko for kernel {host.os.kernel or '(running)'}: install its headers, then `dkms autoinstall`"
         )
+    log = findings.sources.kernel
+    if log.refusals:
+        steps.append("it was loaded and would take no card, for the reason that the kernel log names")
+    other = sorted({card.kernel_driver for card in findings.cards if card.kernel_driver in FOREIGN_DRIVERS})
+    if other or ("held_by_other_driver" in log.conditions and not host.driver.nouveau_loaded):
+        name = " and ".join(other) if other else "another driver (nouveau, nvidiafb or vfio-pci)"
+        steps.append(f"{name} holds the cards (`lspci -nnk`)")
     if not steps:
         steps.append("check `lsmod`, `dkms status`, the kernel's headers, Secure Boot, nouveau, in this order")
     yield error("module_not_loaded", f"The NVIDIA kernel module is not loaded. {'; '.join(steps)}.")
@@ -67,6 +79,11 @@ def no_answer(findings: Findings) -> Iterable[Diagnosis]:
         "no_permission": "The user may not open /dev/nvidia*.",
         "probe_timeout": "The driver hangs; the kernel log tells of which card. Do not retry in a loop, reboot.",
     }.get(findings.driver_failure, "The driver does not answer.")
+    if findings.driver_failure == "nvml_failed" and findings.host.virtualisation in CONTAINERS:
+        advice = (
+            "In a container this comes when systemd on its host reloads units and takes the devices away "
+            "(NVIDIA/nvidia-docker 1730): restart the container, and see whether nvidia-smi works outside of it."
+        )
     yield error(findings.driver_failure, f"{advice} It said: {failure.text}")
 
 
@@ -81,29 +98,10 @@ def not_installed(findings: Findings) -> Iterable[Diagnosis]:
     """Cards without a driver: normal before the first run."""
     driver = findings.host.driver
     if findings.cards and driver.loaded is None and driver.installed is None and findings.driver_failure is None:
-        if any(card.index is not None for card in findings.cards):
+        named = any(reading.lost for reading in findings.sources.driver_readings)
+        if named or any(card.index is not None for card in findings.cards):
             return
         yield info("driver_not_installed", "No NVIDIA driver yet: the cards are known by their PCI ids only.")
-
-
-def kernel_conditions(findings: Findings) -> Iterable[Diagnosis]:
-    """Reasons that the kernel log names."""
-    texts = {
-        "bar_space": (
-            "The firmware left no address space for the card's memory window (BAR1). Switch on 'Above 4G decoding' and "
-            "'Resizable BAR' in the firmware, or boot with pci=realloc; reinstalling the driver does not help."
-        ),
-        "needs_open_module": "A card needs the open kernel module (kernel log); the closed one is installed.",
-        "module_key_rejected": (
-            "Secure Boot rejected the module's signature: use the distribution's pre-signed linux-modules-nvidia "
-            "packages, or enrol the DKMS key at the firmware screen (`mokutil --import`)."
-        ),
-        "adapter_failed": "The driver could not initialise a card (RmInitAdapter): see the kernel log for its code.",
-        "unsupported_by_driver": "The installed driver branch no longer supports a card in this host.",
-    }
-    for condition in findings.sources.kernel.conditions:
-        if condition in texts:
-            yield error(condition, texts[condition])
 
 
 def wrong_flavour(findings: Findings) -> Iterable[Diagnosis]:
@@ -190,7 +188,6 @@ RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (
     module_not_loaded,
     no_answer,
     not_installed,
-    kernel_conditions,
     wrong_flavour,
     dropped_by_branch,
     reboot_due,

@@ -24,7 +24,8 @@ def no_card(findings: Findings) -> Iterable[Diagnosis]:
 
 
 def wsl(findings: Findings) -> Iterable[Diagnosis]:
-    """WSL2 takes its driver from Windows; a Linux driver inside shadows it (microsoft/WSL 11589)."""
+    """WSL2 takes its driver from Windows; a Linux driver inside shadows it (microsoft/WSL 11589), and a card in TCC
+    mode beside others takes all of them away (microsoft/WSL 13027)."""
     host = findings.host
     if not host.wsl2:
         return
@@ -34,6 +35,13 @@ def wsl(findings: Findings) -> Iterable[Diagnosis]:
         yield error(
             "wsl_kernel_too_old",
             f"WSL kernel {host.os.kernel}: GPUs need 5.10.43 or newer; `wsl --update`.",
+        )
+    lost = [card for reading in findings.sources.driver_readings for card in reading.lost]
+    if any("unknown error" in (card.why or "").lower() for card in lost):
+        yield error(
+            "wsl_card_in_tcc",
+            "WSL2 names cards and opens none of them: that comes of a card in TCC mode, even beside others. Look at "
+            "`nvidia-smi` in Windows; `nvidia-smi -g N -dm 0` there puts card N into WDDM mode, then reboot Windows.",
         )
     shadowing = sorted(
         name for name in host.driver.packages if re.match(r"libnvidia-compute|libcuda1|nvidia-driver", name)

@@ -106,11 +106,12 @@ def _merged(read: Sources, recording: Recording) -> Merge:
     else:
         merge.add_given_view(given)
     driver_listed = bool(merge.cards)
+    gone = read.kernel.undriven
     if read.procfs and read.procfs.cards:
-        merge.add_bus_view(Source.PROCFS, read.procfs, driver_listed)
+        merge.add_bus_view(Source.PROCFS, read.procfs, driver_listed, gone)
     for bus in (read.bus.reading if read.bus else None, read.lspci):
         if bus:
-            merge.add_bus_view(Source.SYSFS, bus, driver_listed)
+            merge.add_bus_view(Source.SYSFS, bus, driver_listed, gone)
     if read.topology:
         merge.add_topology(read.topology)
     merge.add_peers(read.peers_read, read.peers_write)
@@ -132,6 +133,9 @@ def _driver_failure(read: Sources, driver: Driver, cards: list[Merged]) -> str |
     untouched = driver.loaded is None and driver.installed is None and not driver.packages
     if failure.code == "nvml_missing" and untouched and cards:
         return None
+    # Newer nvidia-smi says of a mismatch only that it reaches no driver; the kernel log of the same moment names it.
+    if failure.code == "module_not_loaded" and read.kernel.mismatch and driver.nouveau_loaded is not True:
+        return "driver_library_mismatch"
     return failure.code
 
 

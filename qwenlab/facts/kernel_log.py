@@ -1,50 +1,175 @@
-"""What the kernel log of this boot says about NVIDIA cards: Xid events, failed starts, missing address space."""
+"""What the kernel log of this boot says about NVIDIA cards: Xid events, refused cards, failed starts, missing address
+space."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from qwenlab.facts.terminal import plain
 from qwenlab.pci_address import bus_id
 
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): ([0-9]{1,3})")
-_FELL_OFF = re.compile(
-    r"NVRM:[^\n]*?(?:PCI:|GPU )?([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9])?)[^\n]*fallen off"
+RECOVERY = 154
+_ADDRESS = r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): ([0-9]{1,3})([^\n]*)")
+_RECOVERY_TO = re.compile(r"recovery action changed from .*? to 0x[0-9a-fA-F]+ \(([^)]*)\)")
+_FELL_OFF = re.compile(rf"NVRM:[^\n]*?(?:PCI:|GPU )?({_ADDRESS})[^\n]*fallen off")
+_NOT_STARTED = re.compile(rf"NVRM:[^\n]*?({_ADDRESS})[^\n]*RmInitAdapter failed! \(([0-9a-fA-Fx:]+)\)")
+# The driver's probe routine refuses a card in a paragraph of several lines, each behind "NVRM:"
+# (NVIDIA/open-gpu-kernel-modules, src/nvidia/arch/nvalloc/unix/src/osinit.c).
+_PARAGRAPH = re.compile(r"NVRM: The NVIDIA .*\bGPU\b")
+_LINE = re.compile(r"NVRM:\s*(.*)$")
+_LONGEST_PARAGRAPH = 8
+# "pci 0000:01:00.0: BAR 1 [mem size 0x10000000 64bit pref]: can't assign; no space" (6.x), "BAR 1: no space for [mem
+# ..." before. Not bridges' windows (13 to 15), I/O ports, the ROM (6), or the virtual functions' ("VF BAR").
+_BAR = re.compile(rf"(?:pci|nvidia) ({_ADDRESS}): BAR ([0-3])\b([^\n]*)")
+_BAR_REFUSED = re.compile(r"no space|failed to assign")
+_BAR_PLACED = re.compile(r": assigned\b|: assigned \[")
+_MISMATCH = re.compile(
+    r"API mismatch: the client\b[^\n]*?(?:\n[^\n]*?)?has the version ([0-9.]+[0-9])"
+    r"[\s\S]{0,120}?kernel module has the version ([0-9.]+[0-9])"
 )
+_REFUSED_CARD = re.compile(rf"GPU ({_ADDRESS})")
+_REFUSED_ID = re.compile(r"PCI ID: 10de:([0-9a-fA-F]{4})")
+_REFUSALS: tuple[tuple[str, str], ...] = (
+    ("fallen_off", r"fallen off the bus"),
+    ("needs_open_module", r"requires use of the NVIDIA open"),
+    ("needs_proprietary_module",
+     r"does not include the required GPU|not supported by (?:the )?(?:NVIDIA )?open (?:nvidia\.ko|kernel module)"),
+    ("unsupported_by_driver",
+     r"is not supported by the .*driver release|supported through the NVIDIA .*Legacy drivers"),
+)  # fmt: skip
+_REFUSING_DRIVER = re.compile(r"by the (?:NVIDIA )?([0-9]{3}\.[0-9.]*[0-9])|The ([0-9]{3}\.[0-9.]*[0-9]) NVIDIA driver")
+_LEGACY = re.compile(r"The NVIDIA (.+?) GPU installed in this system is supported through the NVIDIA ([0-9]{3})\.")
 _CONDITIONS: tuple[tuple[str, str], ...] = (
-    ("bar_space", r"BAR ?[0-9][^\n]*(?:can't assign; no space|failed to assign|no space for)|BAR1 is 0M|"
-                  r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid"),
+    ("bar_space", r"NVRM:[^\n]*BAR[0-9] is 0M|NVRM: This PCI I/O region assigned to your NVIDIA device is invalid"),
     ("needs_open_module", r"requires? (?:the )?use of the NVIDIA open (?:source )?kernel modules?|"
                           r"not supported by (?:the )?proprietary|NVRM: installed in this system requires use of the"),
     ("driver_library_mismatch", r"NVRM: API mismatch"),
     ("module_key_rejected", r"Key was rejected by service|Loading of (?:unsigned )?module is (?:rejected|restricted)|"
                             r"module verification failed[^\n]*nvidia[^\n]*rejected"),
     ("adapter_failed", r"NVRM:[^\n]*RmInitAdapter failed|NVRM:[^\n]*rm_init_adapter failed"),
-    ("unsupported_by_driver", r"NVRM: The NVIDIA (?:GPU|probe routine)[^\n]*(?:is not supported|legacy)|"
-                              r"supported through the NVIDIA [0-9.x]+ Legacy drivers"),
+    ("unsupported_by_driver", r"NVRM: The NVIDIA GPU[^\n]*(?:is not supported|legacy)|"
+                              r"supported through the NVIDIA [0-9.x]+ Legacy drivers|NVIDIA [0-9.]+ driver release"),
+    # open-gpu-kernel-modules: the firmware that the module loads at a card's start is a file of its own version.
+    ("firmware_missing", r"Direct firmware load for nvidia/[^\n]*gsp[^\n]* failed|"
+                         r"RmFetchGspRmImages: No firmware image"),
+    ("held_by_other_driver", r"NVRM: The NVIDIA probe routine was not called for"),
+    ("insufficient_power", r"GPU does not have the necessary power cables connected"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A card that the driver's probe would not take: why, and the driver version and last branch that it names."""
+
+    reason: str
+    address: str | None = None
+    device_id: str | None = None
+    name: str | None = None
+    driver: str | None = None
+    last_branch: int | None = None
+
+
+@dataclass(frozen=True)
 class KernelLog:
-    """Xid codes by bus id (in order, each code once), cards that left the bus, and conditions seen."""
+    """Xid codes by bus id (in order, each code once), cards that left the bus, conditions seen, refused cards, the code
+    of each card that could not be started, the last (client, module) versions that differed, and PCI functions with
+    a memory window that the kernel found no room for."""
 
     xids: dict[str, tuple[int, ...]]
     fallen: tuple[str, ...]
     conditions: tuple[str, ...]
+    refusals: tuple[Refusal, ...] = ()
+    not_started: dict[str, str] = field(default_factory=dict)
+    mismatch: tuple[str, str] | None = None
+    unplaced: tuple[str, ...] = ()
+
+    @property
+    def undriven(self) -> tuple[str, ...]:
+        """Addresses of cards that fell off the bus, or that the driver refused or could not start."""
+        return (*self.fallen, *self.not_started, *(item.address for item in self.refusals if item.address))
 
 
 def parse_kernel_log(text: str) -> KernelLog:
     """Read kernel log lines, any prefix (dmesg, journalctl) allowed. Never fails: an unknown line says nothing."""
-    xids: dict[str, list[int]] = {}
-    for match in _XID.finditer(text):
-        address = bus_id(match.group(1))
-        if address and int(match.group(2)) not in xids.setdefault(address, []):
-            xids[address].append(int(match.group(2)))
+    text = plain(text)
+    xids = _xids(text)
+    refusals = tuple(_refusals(text.split("\n")))
     fallen = [address for match in _FELL_OFF.finditer(text) if (address := bus_id(match.group(1)))]
+    fallen += [item.address for item in refusals if item.reason == "fallen_off" and item.address]
     fallen += [address for address, codes in xids.items() if 79 in codes]
+    mismatches = _MISMATCH.findall(text)
     return KernelLog(
         xids={address: tuple(codes) for address, codes in xids.items()},
         fallen=tuple(dict.fromkeys(fallen)),
         conditions=tuple(name for name, pattern in _CONDITIONS if re.search(pattern, text, re.IGNORECASE)),
+        refusals=refusals,
+        not_started={
+            address: match.group(2) for match in _NOT_STARTED.finditer(text) if (address := bus_id(match.group(1)))
+        },
+        mismatch=mismatches[-1] if mismatches else None,
+        unplaced=_unplaced(text),
+    )
+
+
+def _unplaced(text: str) -> tuple[str, ...]:
+    """Functions one of whose memory windows was refused and not placed by a later attempt."""
+    refused: dict[tuple[str, str], None] = {}
+    for match in _BAR.finditer(text):
+        address, number, rest = bus_id(match.group(1)) or "", match.group(2), match.group(3)
+        if _BAR_PLACED.search(rest):
+            refused.pop((address, number), None)
+        elif _BAR_REFUSED.search(rest) and "[io" not in rest:
+            refused[address, number] = None
+    return tuple(dict.fromkeys(address for address, _ in refused))
+
+
+def _xids(text: str) -> dict[str, list[int]]:
+    """Codes in order. 154 names the cure that the driver now wants: "None" takes an earlier one back."""
+    xids: dict[str, list[int]] = {}
+    for match in _XID.finditer(text):
+        address, code = bus_id(match.group(1)), int(match.group(2))
+        if address is None:
+            continue
+        found = xids.setdefault(address, [])
+        wanted = _RECOVERY_TO.search(match.group(3)) if code == RECOVERY else None
+        if wanted and wanted.group(1).strip().lower() == "none":
+            xids[address] = [one for one in found if one != RECOVERY]
+        elif code not in found:
+            found.append(code)
+    return {address: codes for address, codes in xids.items() if codes}
+
+
+def _refusals(lines: list[str]) -> list[Refusal]:
+    """The refusing paragraphs, each message once."""
+    found: dict[Refusal, None] = {}
+    for number, line in enumerate(lines):
+        if not _PARAGRAPH.search(line):
+            continue
+        words: list[str] = []
+        for follower in lines[number : number + _LONGEST_PARAGRAPH]:
+            match = _LINE.search(follower)
+            if match is None or (words and _PARAGRAPH.search(follower)):
+                break
+            words.append(match.group(1).strip())
+        paragraph = " ".join(words)
+        reason = next((name for name, pattern in _REFUSALS if re.search(pattern, paragraph, re.IGNORECASE)), None)
+        if reason is None:
+            continue
+        found[_refusal(reason, paragraph)] = None
+    return list(found)
+
+
+def _refusal(reason: str, paragraph: str) -> Refusal:
+    card, identity, driver, legacy = (
+        pattern.search(paragraph) for pattern in (_REFUSED_CARD, _REFUSED_ID, _REFUSING_DRIVER, _LEGACY)
+    )
+    return Refusal(
+        reason,
+        address=bus_id(card.group(1)) if card else None,
+        device_id=identity.group(1).lower() if identity else None,
+        name=legacy.group(1) if legacy else None,
+        driver=(driver.group(1) or driver.group(2)) if driver else None,
+        last_branch=int(legacy.group(2)) if legacy else None,
     )

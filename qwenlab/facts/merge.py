@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from qwenlab import gpu_data
-from qwenlab.facts.readings import CardReading, PairReading, Reading
+from qwenlab.facts.readings import FOREIGN_DRIVERS, CardReading, Lost, PairReading, Reading
 from qwenlab.facts.topology import Topology
 from qwenlab.host_inventory import Source
 
@@ -40,7 +40,11 @@ class Merged:
     @property
     def spec(self) -> gpu_data.GpuSpec | None:
         """The device table's entry."""
-        return gpu_data.find(name=self.values.get("name"), device_id=self.values.get("device_id"))
+        return gpu_data.find(
+            name=self.values.get("name"),
+            device_id=self.values.get("device_id"),
+            memory_mib=self.values.get("memory_total_mib"),
+        )
 
     @property
     def label(self) -> str:
@@ -85,15 +89,18 @@ class Merge:
             self._fold(merged, source, card)
         for pair in reading.pairs:
             self._fold_pair(source, pair)
-        for handle in reading.lost:
-            self._mark_lost(handle)
+        for lost in reading.lost:
+            self._mark_lost(lost)
 
     def add_given_view(self, reading: Reading) -> None:
         """Fold in a published card list; it is the driver's view as somebody wrote it down."""
         self.add_driver_view(Source.GIVEN, reading)
 
-    def add_bus_view(self, source: Source, reading: Reading, driver_listed: bool) -> None:
-        """Fold in what is plugged in. A card that the driver does not list, while it lists others, is lost."""
+    def add_bus_view(self, source: Source, reading: Reading, driver_listed: bool, gone: tuple[str, ...] = ()) -> None:
+        """Fold in what is plugged in. A card that the driver does not list, while it lists others, is lost.
+
+        `gone`: addresses of cards that fell off the bus or that the driver would not take.
+        """
         unmatched: list[CardReading] = []
         pci_index: dict[int, Merged] = {}
         for card in reading.cards:
@@ -103,16 +110,14 @@ class Merge:
             else:
                 self._fold(merged, source, card)
                 pci_index[card.index or 0] = merged
-        nameless = [merged for merged in self.cards if merged.bus_id is None]
-        if unmatched and len(unmatched) == len(nameless):
-            for card, merged in zip(unmatched, nameless, strict=True):
-                self._fold(merged, source, card)
-                pci_index[card.index or 0] = merged
-            unmatched = []
+        for card, merged in self._by_order(unmatched, gone):
+            self._fold(merged, source, card)
+            pci_index[card.index or 0] = merged
+            unmatched.remove(card)
         for card in unmatched:
             merged = Merged()
             self._fold(merged, source, card)
-            if driver_listed:
+            if driver_listed and card.kernel_driver not in FOREIGN_DRIVERS:
                 merged.faults.append("plugged in, but the driver does not list it")
             self.cards.append(merged)
             pci_index[card.index or 0] = merged
@@ -171,10 +176,32 @@ class Merge:
                     guesses["memory_total_mib"] = int(spec.memory_gib[0] * 1024)
             elif family is not None:
                 guesses = {"architecture": family.architecture, "compute_capability": family.compute_capability}
+            elif card.name:
+                guesses = gpu_data.in_common(gpu_data.of_cut_name(card.name, card.memory_total_mib))
             for name, value in guesses.items():
                 if value is not None and card.values.get(name) is None:
                     card.values[name] = value
                     card.provenance[name] = Source.DEVICE_TABLE
+
+    def _by_order(self, unmatched: list[CardReading], gone: tuple[str, ...]) -> list[tuple[CardReading, Merged]]:
+        """Cards that the driver lists without an address are the bus's in its order, where as many are left over: of
+        all, of those that can be driven, or of these of one model."""
+        nameless = [merged for merged in self.cards if merged.bus_id is None]
+        driven = [
+            card
+            for card in unmatched
+            if card.fault is None and card.bus_id not in gone and card.kernel_driver not in FOREIGN_DRIVERS
+        ]
+        for left in (unmatched, driven):
+            if len(left) == len(nameless):
+                return list(zip(left, nameless, strict=True))
+        pairs: list[tuple[CardReading, Merged]] = []
+        for spec in {merged.spec for merged in nameless} - {None}:
+            ours = [merged for merged in nameless if merged.spec == spec]
+            theirs = [card for card in driven if card.device_id and gpu_data.find(device_id=card.device_id) == spec]
+            if len(ours) == len(theirs):
+                pairs += zip(theirs, ours, strict=True)
+        return pairs
 
     def _match(self, reading: CardReading, *, by_index: bool) -> Merged | None:
         for name in ("uuid", "bus_id"):
@@ -243,16 +270,14 @@ class Merge:
                     f"cards {pair.a} and {pair.b}: {name} is {merged.values[name]} by {before}, {value} by {source}"
                 )
 
-    def _mark_lost(self, handle: str) -> None:
-        words = "nvidia-smi gets no handle for it"
-        index = next((int(part) for part in handle.split() if part.isdigit()), None)
-        address = next((part for part in handle.split() if ":" in part), None)
-        found = [card for card in self.cards if address and card.bus_id == address]
-        found = found or [card for card in self.cards if index is not None and card.index == index]
+    def _mark_lost(self, lost: Lost) -> None:
+        words = "nvidia-smi gets no handle for it" + (f" ({lost.why})" if lost.why else "")
+        found = [card for card in self.cards if lost.bus_id and card.bus_id == lost.bus_id]
+        found = found or [card for card in self.cards if lost.index is not None and card.index == lost.index]
         if not found:
-            card = Merged(index=index)
-            if address:
-                card.values["bus_id"] = address
+            card = Merged(index=lost.index)
+            if lost.bus_id:
+                card.values["bus_id"] = lost.bus_id
                 card.provenance["bus_id"] = Source.NVIDIA_SMI
             card.sources.append(Source.NVIDIA_SMI)
             self.cards.append(card)

@@ -33,6 +33,7 @@ _FAULTS = {
     "ResetRequired": "GPU requires reset",
     "Unknown": "Unknown Error",
     "IrqIssue": "interrupt problem",
+    "InsufficientPower": "insufficiently powered, check its power cables",
 }
 _FAILURES = {
     "LibRmVersionMismatch": "driver_library_mismatch",

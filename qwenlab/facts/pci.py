@@ -27,6 +27,7 @@ _LSPCI = re.compile(
     r"|3D controller|Display controller)[^:]*:\s+NVIDIA[^\n]*",
     re.IGNORECASE | re.MULTILINE,
 )
+_DETAILS = re.compile(r"(?:\n[ \t]+[^\n]*)*")
 _ID = re.compile(r"\[10de:([0-9a-f]{4})\]", re.IGNORECASE)
 _DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380")
 _SWITCH_CLASS = "0x0680"
@@ -96,16 +97,21 @@ def parse_sysfs(text: str) -> PciBus:
 
 
 def parse_lspci(text: str) -> Reading:
-    """Read `lspci` lines; a card with `(rev ff)` answers nothing any more."""
+    """Read `lspci` lines (`-nn`, `-k`, `-v` or plain); a card with `(rev ff)`, or whose header cannot be read, answers
+    nothing any more."""
     cards = []
     for index, match in enumerate(_LSPCI.finditer(text)):
         device = _ID.search(match[0])
+        details = _DETAILS.match(text, match.end())
+        below = details[0] if details else ""
+        driver = re.search(r"Kernel driver in use: (\S+)", below)
         cards.append(
             CardReading(
                 index=index,
                 bus_id=bus_id(match["address"]),
                 device_id=device.group(1).lower() if device else None,
-                fault="fallen off the bus" if "(rev ff)" in match[0] else None,
+                kernel_driver=driver.group(1) if driver else None,
+                fault="fallen off the bus" if "(rev ff)" in match[0] or "Unknown header type" in below else None,
             )
         )
     return Reading(cards=tuple(cards))
@@ -135,6 +141,7 @@ def _card(index: int, item: Function, bridges: dict[str, Function]) -> CardReadi
         width_max=_count(item.attributes.get("max_link_width")),
         width_slot=min(widths, default=None),
         numa_node=int(node) if re.fullmatch(r"[0-9]{1,4}", node) else None,
+        kernel_driver=item.attributes.get("driver"),
     )
 
 

@@ -7,9 +7,11 @@ that has nothing but Python.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 PROHIBITED = "Prohibited"  # compute mode
+# Kernel drivers that keep a card for a virtual machine: VFIO's, Xen's, and the stub that only holds it.
+FOREIGN_DRIVERS = ("vfio-pci", "pciback", "xen-pciback", "pci-stub")
 
 
 class ParseError(ValueError):
@@ -63,6 +65,8 @@ class CardReading:
     replays: int | None = None
     processes: int | None = None
     fabric: str | None = None
+    kernel_driver: str | None = None
+    sensor_fault: str | None = None
     fault: str | None = None
 
 
@@ -78,6 +82,15 @@ class PairReading:
     ancestor: str | None = None
     peer_read: str | None = None
     peer_write: str | None = None
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A card that the driver names and cannot open, by index and PCI address as far as told, and its words."""
+
+    index: int | None = None
+    bus_id: str | None = None
+    why: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,4 +113,4 @@ class Reading:
     failure: Failure | None = None
     damage: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    lost: tuple[str, ...] = field(default=(), metadata={"doc": "bus ids or indices of cards that do not answer"})
+    lost: tuple[Lost, ...] = ()

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from qwenlab.facts import smi_values
 from qwenlab.facts.readings import PROHIBITED, CardReading, MigReading, ParseError, Reading
+from qwenlab.facts.terminal import plain
 from qwenlab.pci_address import bus_id
 
 _BANNER = re.compile(
@@ -26,6 +27,8 @@ _CARD = re.compile(
 _CARD_START = re.compile(r"^\|\s{1,4}[0-9]{1,3}\s{2}\S")
 _USAGE = re.compile(r"/\s*(?P<limit>[0-9]+W|N/A|ERR!)\s*\|\s*(?P<used>\S.*?)\s*/\s*(?P<total>\S.*?)\s*\|")
 _USAGE_MISSING = re.compile(r"/\s*(?P<limit>[0-9]+W|N/A|ERR!)\s*\|\s*(?P<cell>[^|]*?)\s*\|")
+_USE_UNKNOWN = re.compile(r"/\s*N/A\s*\|[^|]*\|\s*N/A\s")
+_FRAMED = re.compile(r"^[ \t]*(?:[#>*]|//)?[ \t]*([|+][^\n]*)$", re.MULTILINE)
 _MIG_MODE = re.compile(r"\|\s*(Enabled\*?|Disabled\*?|N/A|ERR!)\s*\|\s*$")
 _MIG_ROW = re.compile(
     r"^\|\s*(?P<gpu>[0-9]{1,3})\s+(?P<gi>[0-9]{1,3})\s+(?P<ci>[0-9]{1,3})\s+(?P<dev>[0-9]{1,3})\s*\|"
@@ -40,6 +43,7 @@ _LIST_MIG = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+[0-9]+: \(UUID: (?P
 
 def parse_table(text: str) -> Reading:
     """Read the box. Words instead of a box become `failure` or `lost`; raises `ParseError` for anything else."""
+    text = _unframed(plain(text))
     lost = smi_values.lost_handles(text)
     banner = _BANNER.search(text)
     if banner is None:
@@ -70,6 +74,11 @@ def parse_table(text: str) -> Reading:
         notes=tuple(notes),
         lost=lost,
     )
+
+
+def _unframed(text: str) -> str:
+    """The box at the margin, however it was quoted: indented, or behind `#`, `>`, `*` or `//`."""
+    return _FRAMED.sub(r"\1", text)
 
 
 def parse_list(text: str) -> Reading:
@@ -157,7 +166,11 @@ def _card(match: re.Match[str], following: list[str], damage: list[str]) -> Card
         damage.append(f"{where}: no memory row")
     mig_line = next((line for line in following[1:] if line.startswith("|")), "")
     mig = _MIG_MODE.search(mig_line)
-    fault = next((word for word in map(smi_values.fault, (match[0], usage_line, mig_line)) if word), None)
+    sensors, _, memory = usage_line.strip("|").partition("|")
+    told = (match[0], memory.partition("|")[0], mig_line)
+    fault = next((word for word in map(smi_values.fault, told) if word), None)
+    if fault is None and match["display"] == "N/A" and _USE_UNKNOWN.search(usage_line):
+        fault = smi_values.fault(sensors)
     name = match["name"]
     return CardReading(
         index=int(match["index"]),
@@ -172,6 +185,7 @@ def _card(match: re.Match[str], following: list[str], damage: list[str]) -> Card
         limit_w=smi_values.number((limit or "").replace("W", " W")),
         mig_enabled=smi_values.switch(mig.group(1).rstrip("*")) if mig else None,
         compute_mode=PROHIBITED if PROHIBITED in usage_line else None,
+        sensor_fault=smi_values.fault(sensors),
         fault=fault,
     )
 

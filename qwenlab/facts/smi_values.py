@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from qwenlab.facts.readings import Failure
+from qwenlab.facts.readings import Failure, Lost
 from qwenlab.pci_address import bus_id
 
 _MISSING = re.compile(
@@ -75,11 +75,15 @@ def failure(text: str) -> Failure | None:
     return None
 
 
-def lost_handles(text: str) -> tuple[str, ...]:
-    """Cards for which nvidia-smi got no handle, as "index", "bus id" or "index bus id" ("GPU1: 0000:46:00.0: ...")."""
+def lost_handles(text: str) -> tuple[Lost, ...]:
+    """Cards for which nvidia-smi got no handle ("GPU1: 0000:46:00.0: Unknown Error"), with its reason."""
     found = []
     for match in _HANDLE.finditer(text):
         first = (match.group(1) or "").rstrip(":.")
-        address = bus_id(first) or bus_id(match.group(2).split(" ")[0].rstrip(":"))
-        found.append(" ".join(part for part in (first if first.isdigit() else "", address or "") if part))
+        rest = match.group(2).strip()
+        address = bus_id(first)
+        if address is None and (address := bus_id(rest.split(" ")[0].rstrip(":"))) is not None:
+            rest = rest.partition(" ")[2]
+        why = re.split(r"\.\s|\.$", rest.strip())[0].strip()
+        found.append(Lost(int(first) if first.isdigit() else None, address, why or None))
     return tuple(found)

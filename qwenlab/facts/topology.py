@@ -11,16 +11,17 @@ import re
 from dataclasses import dataclass
 
 from qwenlab.facts.readings import PairReading, ParseError
+from qwenlab.facts.terminal import plain
 
 # nvidia-smi's labels, the older ones mapped to today's (SOC: R375 and older; PSB: two GPUs on one board).
 ANCESTORS = {"PIX": "PIX", "PSB": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "NODE", "SYS": "SYS", "SOC": "SYS"}
 PEER_CODES = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
 
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b.")
 _LABEL = r"NV[0-9]{1,2}|PIX|PSB|PXB|PHB|NODE|SYS|SOC|X"
 _CELL = re.compile(rf"^(?:{_LABEL})$")
 _FUSED = re.compile(rf"^(?:{_LABEL}){{2,}}$")
 _GPU = re.compile(r"^GPU([0-9]{1,3})$")
+_FUSED_NAMES = re.compile(r"^(?:(?:GPU|NIC)[0-9]{1,3}){2,}$")
 _TAIL = re.compile(r"CPU\s*Affinity|NUMA\s*Affinity|GPU\s*NUMA\s*ID")
 _PADDING = re.compile(r" {64,}")
 _STOP = 8
@@ -44,7 +45,7 @@ def parse_topology(text: str) -> Topology:
     lines = _lines(text, damage)
     start, header = _header(lines, damage)
     tail = _TAIL.search(header)
-    columns = (header[: tail.start()] if tail else header).split()
+    columns = _names(header[: tail.start()] if tail else header, damage)
     elided = "..." in columns
     if elided:
         columns = columns[: columns.index("...")]
@@ -86,7 +87,7 @@ def parse_peer_matrix(text: str) -> dict[tuple[int, int], str]:
     The codes: CNS chipset, GNS GPU, TNS topology, NS not supported, DR disabled by a registry key, U unknown.
     Raises `ParseError` when there is no matrix or a row does not fit the header.
     """
-    lines = [_ESCAPE.sub("", line).split() for line in text.splitlines()]
+    lines = [line.split() for line in plain(text).splitlines()]
     columns: list[int] = []
     codes: dict[tuple[int, int], str] = {}
     for tokens in lines:
@@ -107,7 +108,7 @@ def parse_peer_matrix(text: str) -> dict[tuple[int, int], str]:
 
 
 def _lines(text: str, damage: list[str]) -> list[str]:
-    lines = [_ESCAPE.sub("", line.rstrip("\r")) for line in text.split("\n")]
+    lines = [line.rstrip("\r") for line in plain(text).split("\n")]
     if any(_PADDING.search(line) for line in lines):
         damage.append("lines were wrapped by a terminal")
         lines = [_PADDING.sub("", line) for line in lines]
@@ -155,6 +156,17 @@ def _rows(lines: list[str], columns: list[str], damage: list[str]) -> dict[int, 
     return rows
 
 
+def _names(header: str, damage: list[str]) -> list[str]:
+    """The columns' names; two that lost the tab between them are two ("NIC8NIC9", vllm-project/vllm 13855)."""
+    names: list[str] = []
+    for token in header.split():
+        pieces = re.findall(r"[A-Z]{3}[0-9]+", token) if _FUSED_NAMES.match(token) else [token]
+        if len(pieces) > 1:
+            damage.append("column names were fused")
+        names += pieces
+    return names
+
+
 def _split(token: str) -> list[str]:
     return re.findall(_LABEL, token) if _FUSED.match(token) else [token]
 
@@ -188,13 +200,13 @@ def _affinity(
     if not tail_columns:
         return
     cpu, numa = into
-    fields = _fields(line)
-    if fields is None or len(fields) < 1 + width:
+    fields = [piece for field in _fields(line) or () for piece in _split(field.strip())]
+    if len(fields) < 1 + width:
         words = line.split()[1 + width :]
-        fields = ["", *[""] * width, *words] if len(words) == len(tail_columns) else None
-    if fields is None:
-        return
-    tail = [field.strip() for field in fields[1 + width :]]
+        if len(words) != len(tail_columns):
+            return
+        fields = ["", *[""] * width, *words]
+    tail = fields[1 + width :]
     if "..." in tail:
         return
     cpu[row] = tail[0] if tail else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from qwenlab.facts.merge import Merged
-from qwenlab.facts.readings import PROHIBITED
+from qwenlab.facts.readings import FOREIGN_DRIVERS, PROHIBITED
 
 # vLLM 0.33 documentation, installation/gpu: "GPU: compute capability 7.0 or higher".
 OLDEST_COMPUTE_CAPABILITY = (7, 0)
@@ -65,6 +65,16 @@ def _no_driver(card: Merged, situation: Situation) -> Objection | None:
     if situation.driver_failure is None:
         return None
     return Objection(situation.driver_failure, "the driver does not answer, so nothing about the card is certain")
+
+
+def _held(card: Merged, situation: Situation) -> Objection | None:
+    if card.kernel_driver not in FOREIGN_DRIVERS:
+        return None
+    return Objection(
+        "held_by_other_driver",
+        f"bound to {card.kernel_driver}, which keeps it for something else (a virtual machine); take it out of that "
+        "driver's ids and reboot to use it here",
+    )
 
 
 def _fault(card: Merged, situation: Situation) -> Objection | None:
@@ -134,6 +144,7 @@ def _too_small(card: Merged, situation: Situation) -> Objection | None:
 
 
 _RULES: tuple[Callable[[Merged, Situation], Objection | None], ...] = (
+    _held,
     _no_driver,
     _fault,
     _xid,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median_low
 
-from qwenlab.gpu_data import GpuSpec, Segment, find, table
+from qwenlab.gpu_data import GpuSpec, Segment, find, of_cut_name, table
 from qwenlab.host_inventory import Gpu, HostInventory
 from qwenlab.pci_address import bus_id
 from qwenlab.planner.shape import Card
@@ -80,17 +80,28 @@ def _why_not(gpu: Gpu, wanted: list[str] | None, lacking: set[str | None]) -> tu
     return None
 
 
-def _spec(gpu: Gpu) -> GpuSpec | None:
-    return find(name=gpu.name, device_id=gpu.pci_device_id)
+def spec_of(gpu: Gpu) -> GpuSpec | None:
+    """The data sheet; of several cards that a cut name can stand for, the slowest one's."""
+    spec = find(name=gpu.name, device_id=gpu.pci_device_id, memory_mib=gpu.memory_total_mib)
+    return spec or min(_alike(gpu), key=lambda card: card.bandwidth_gb_s, default=None)
+
+
+def is_cut(gpu: Gpu) -> bool:
+    """Whether nothing tells which of several cards this is."""
+    return len(_alike(gpu)) > 1 and find(device_id=gpu.pci_device_id) is None
+
+
+def _alike(gpu: Gpu) -> tuple[GpuSpec, ...]:
+    return of_cut_name(gpu.name or "", gpu.memory_total_mib)
 
 
 def _spec_capability(gpu: Gpu) -> tuple[int, int] | None:
-    spec = _spec(gpu)
+    spec = spec_of(gpu)
     return spec.compute_capability if spec else None
 
 
 def _card(gpu: Gpu, name: str, inventory: HostInventory) -> Card:
-    spec = _spec(gpu)
+    spec = spec_of(gpu)
     total = (gpu.memory_total_mib or 0) / MIB_PER_GIB
     reserved = (gpu.memory_reserved_mib or 0) / MIB_PER_GIB
     in_use = (gpu.memory_used_mib or 0) / MIB_PER_GIB + (WSL2_SHARE_GIB if inventory.wsl2 else 0.0)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwenlab.driver.tables import DEFAULT_BRANCH
-from qwenlab.gpu_data import find
 from qwenlab.host_inventory import HostInventory, Severity, Source
-from qwenlab.planner.cards import WSL2_SHARE_GIB, names
+from qwenlab.planner.cards import WSL2_SHARE_GIB, is_cut, names, spec_of
 from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
 from qwenlab.planner.layouts import LEAST_LAYERS
 from qwenlab.planner.plan import Refusal
@@ -100,7 +99,12 @@ def notes(inventory: HostInventory, cards: tuple[Card, ...]) -> tuple[str, ...]:
         f"{gpu.name or 'a card without a name'} ({gpu.uuid or gpu.pci_bus_id or gpu.index}) is not in the device "
         "table: it is planned with cautious figures, and the speeds told for it mean little"
         for gpu in inventory.gpus
-        if gpu.index in planned and find(name=gpu.name, device_id=gpu.pci_device_id) is None
+        if gpu.index in planned and spec_of(gpu) is None
+    ]
+    found += [
+        f"nvidia-smi cut the name {gpu.name}: it is planned as the slowest card of that name and memory, {spec.name}"
+        for gpu in inventory.gpus
+        if gpu.index in planned and is_cut(gpu) and (spec := spec_of(gpu)) is not None
     ]
     for card in cards:
         taken = card.in_use_gib - share

@@ -84,7 +84,34 @@ def test_lookup(name: str | None, device_id: str | int | None, expected: str) ->
 def test_an_unknown_card_is_an_error_that_names_it() -> None:
     with pytest.raises(gpu_data.UnknownGpuError, match="RTX 9090"):
         gpu_data.lookup(name="RTX 9090")
-    assert gpu_data.find(name="NVIDIA RTX PRO 6000 Blac...") is None  # three cards begin so
+
+
+@pytest.mark.parametrize(
+    ("cut", "memory_mib", "device_id", "name"),
+    [
+        ("Tesla V100-PCIE...", 16160, None, "Tesla V100-PCIE-16GB"),
+        ("NVIDIA A100-SXM...", 81920, None, "NVIDIA A100-SXM4-80GB"),
+        ("NVIDIA GeForce RTX 3080 ...", 8192, None, "NVIDIA GeForce RTX 3080 Laptop GPU"),
+        ("NVIDIA GeForce RTX 5070 ...", 8151, None, "NVIDIA GeForce RTX 5070 Laptop GPU"),
+        ("NVIDIA RTX PRO 4500 Blac...", 32623, None, "NVIDIA RTX PRO 4500 Blackwell"),
+        ("NVIDIA RTX PRO 6000 Blac...", 97887, "2bb5", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
+        ("NVIDIA GeForce ...", 24564, "2684", "NVIDIA GeForce RTX 4090"),
+    ],
+)
+def test_a_name_that_nvidia_smi_cut_is_told_by_memory_and_id(
+    cut: str, memory_mib: int, device_id: str | None, name: str
+) -> None:
+    found = gpu_data.find(name=cut, device_id=device_id, memory_mib=memory_mib)
+    assert found is not None
+    assert found.name == name
+
+
+def test_a_cut_name_that_fits_several_cards_tells_what_they_share() -> None:
+    assert gpu_data.find(name="NVIDIA RTX PRO 6000 Blac...", memory_mib=97887) is None
+    alike = gpu_data.of_cut_name("NVIDIA RTX PRO 6000 Blac...", 97887)
+    assert gpu_data.in_common(alike) == {"architecture": "Blackwell", "compute_capability": (12, 0)}
+    assert gpu_data.of_cut_name("NVIDIA GeForce ...", 24576) == (), "a brand alone is no card"
+    assert gpu_data.of_cut_name("NVIDIA RTX PRO 6000", 97887) == (), "a whole name is not a cut one"
 
 
 @pytest.mark.parametrize(

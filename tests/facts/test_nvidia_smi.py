@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwenlab.facts.readings import PROHIBITED, ParseError
+from qwenlab.facts.readings import PROHIBITED, Lost, ParseError
 from qwenlab.facts.smi_table import parse_list, parse_table
 from qwenlab.facts.smi_values import failure, missing, number, switch, whole
 from qwenlab.facts.smi_xml import parse_xml
@@ -105,11 +105,12 @@ def test_words_instead_of_an_inventory(text: str, code: str) -> None:
 
 def test_cards_without_a_handle_are_lost_not_forgotten() -> None:
     text = "Unable to determine the device handle for GPU 0000:21:00.0: GPU is lost.  Reboot the system.\n"
-    assert parse_table(text).lost == ("0000:21:00.0",)
-    assert parse_xml(text + XML).lost == ("0000:21:00.0",)
+    assert parse_table(text).lost == (Lost(bus_id="0000:21:00.0", why="GPU is lost"),)
+    assert parse_xml(text + XML).lost == parse_table(text).lost
     both = "Unable to determine the device handle for GPU1: 0000:46:00.0: Unknown Error\n"
-    assert parse_table(both).lost == ("1 0000:46:00.0",)
-    assert parse_table("Unable to determine the device handle for GPU0: Unknown Error").lost == ("0",)
+    assert parse_table(both).lost == (Lost(1, "0000:46:00.0", "Unknown Error"),)
+    short = "Unable to determine the device handle for GPU0: Unknown Error"
+    assert parse_table(short).lost == (Lost(0, None, "Unknown Error"),)
 
 
 def test_boards_without_a_memory_size() -> None:

@@ -1,0 +1,110 @@
+"""Diagnoses from what the kernel log names as the reason: a refused card, a missing file, cables, address space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from qwenlab.facts.driver_text import branch
+from qwenlab.facts.findings import Findings, error
+from qwenlab.facts.kernel_log import Refusal
+from qwenlab.gpu_data import family_of, find
+from qwenlab.host_inventory import Diagnosis
+
+# Cards after the failed one are refused to CUDA too: cuInit answers 101 for all of them (public reports of a 2060 SUPER
+# beside a GTX 1070 and of three cards with one unpowered, each with a cable left off).
+_CUDA_101 = "until then CUDA may refuse every card of the host (cuInit error 101)"
+_TEXTS = {
+    "bar_space": (
+        "The firmware left no address space for the card's memory window (BAR1). Switch on 'Above 4G decoding' and "
+        "'Resizable BAR' in the firmware, or boot with pci=realloc; reinstalling the driver does not help."
+    ),
+    "module_key_rejected": (
+        "Secure Boot rejected the module's signature: use the distribution's pre-signed linux-modules-nvidia "
+        "packages, or enrol the DKMS key at the firmware screen (`mokutil --import`)."
+    ),
+    "firmware_missing": (
+        "The driver found no firmware of its own version (gsp_*.bin under /lib/firmware/nvidia): install the package "
+        "that holds it (libnvidia-..., nvidia-firmware, firmware-nvidia-gsp) at the module's version."
+    ),
+}
+
+
+def conditions(findings: Findings) -> Iterable[Diagnosis]:
+    """Reasons that hold for the host."""
+    log = findings.sources.kernel
+    found = [condition for condition in log.conditions if condition in _TEXTS]
+    if "bar_space" not in found and _no_room(findings):
+        found.insert(0, "bar_space")
+    for condition in found:
+        yield error(condition, _TEXTS[condition])
+
+
+def _no_room(findings: Findings) -> bool:
+    """A card without its memory window. One that the driver drives got it after all; other devices are no matter."""
+    idle = {
+        card.bus_id
+        for card, why in zip(findings.cards, findings.objections, strict=True)
+        if why is not None or findings.driver_failure
+    }
+    unknown = not any(card.bus_id for card in findings.cards)
+    return any(address in idle or unknown for address in findings.sources.kernel.unplaced)
+
+
+def not_started(findings: Findings) -> Iterable[Diagnosis]:
+    """Cards that the driver found and could not initialise; a missing power cable is the one reason it names."""
+    log = findings.sources.kernel
+    cards = ", ".join(f"{address} (code {code})" for address, code in log.not_started.items())
+    if "insufficient_power" in log.conditions:
+        where = ", ".join(log.not_started) or "a card"
+        yield error(
+            "insufficient_power",
+            f"The kernel log says that {where} lacks power: switch off, plug in all of its power cables or take it "
+            f"out; {_CUDA_101}.",
+        )
+    elif "adapter_failed" in log.conditions and "firmware_missing" not in log.conditions:
+        yield error(
+            "adapter_failed",
+            f"The driver could not initialise a card (RmInitAdapter){': ' + cards if cards else ''}; see the lines "
+            f"before it in the kernel log. {_CUDA_101[0].upper()}{_CUDA_101[1:]}.",
+        )
+
+
+def refused(findings: Findings) -> Iterable[Diagnosis]:
+    """Cards that this module, or this version of it, does not drive."""
+    log = findings.sources.kernel
+    said: set[str] = set()
+    for refusal in log.refusals:
+        text = _refused(refusal)
+        if text and text not in said:
+            said.add(text)
+            yield error(refusal.reason, text, gpu=refusal.address)
+    reasons = {refusal.reason for refusal in log.refusals}
+    for condition, text in (
+        ("needs_open_module", "A card needs the open kernel module (kernel log); the closed one is installed."),
+        ("unsupported_by_driver", "The installed driver branch does not support a card in this host."),
+    ):
+        if condition in log.conditions and condition not in reasons:
+            yield error(condition, text)
+
+
+def _refused(refusal: Refusal) -> str | None:
+    spec = find(device_id=refusal.device_id) if refusal.device_id else None
+    card = spec.name if spec else refusal.name or "A card"
+    where = f" at {refusal.address}" if refusal.address else ""
+    if refusal.reason == "needs_open_module":
+        return f"{card}{where} needs the open kernel module; the proprietary one is installed."
+    if refusal.reason == "needs_proprietary_module":
+        return f"{card}{where} has no GSP and works with the proprietary kernel module only; the open one is installed."
+    if refusal.reason != "unsupported_by_driver":
+        return None
+    family = family_of(refusal.device_id) if refusal.device_id else None
+    driver = f"driver {refusal.driver}" if refusal.driver else "the installed driver"
+    last = refusal.last_branch or (family.last_driver_branch if family else None)
+    if family is None and last is None:
+        return f"{card}{where} is not supported by {driver}."
+    if last is not None and (branch(refusal.driver) or last + 1) > last:
+        return f"{card}{where} is no longer supported by {driver}: its last branch is {last}."
+    return f"{card}{where} is newer than {driver}: install a newer branch."
+
+
+RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (conditions, not_started, refused)
