@@ -149,6 +149,71 @@ def test_programs_get_one_line_without_the_journal() -> None:
         ("ModuleNotFoundError: No module named 'vllm'", "import"),
         ("OSError: [Errno 28] No space left on device", "disk"),
         ("qwen-engine@cpu.service: Start request repeated too quickly.", "start-limit"),
+        # as users reported them; where, stands beside each symptom
+        (
+            "[0] misc/shmutils.cc:129 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Ewjreo "
+            "(size 33030528), error: No space left on device (28)",
+            "shared-memory",
+        ),
+        ("[3] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device", "shared-memory"),
+        (
+            "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 12080).",
+            "driver-too-old",
+        ),
+        (
+            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling "
+            "NumCudaDevices() that might have already set an error? Error 802: system not yet initialized",
+            "fabric-manager",
+        ),
+        (
+            "Error 803: system has unsupported display driver / cuda driver combination",
+            "driver-mismatch",
+        ),
+        ("Error 804: forward compatibility was attempted on non supported HW", "cuda-compat"),
+        (
+            "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing "
+            "env variable CUDA_VISIBLE_DEVICES after program start.",
+            "cuda-start",
+        ),
+        ("torch.AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable", "card-taken"),
+        ("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", "card-taken"),
+        ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "no-kernels"),
+        (
+            'cuda_toolkit.h:41:8: error: #error "CUDA compiler and CUDA toolkit headers are incompatible, please '
+            'check your include paths"',
+            "compiler-headers",
+        ),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_120a'", "compiler-old"),
+        ("Failed to get device capability: SM 12.x requires CUDA >= 12.9", "compiler-old"),
+        ("/bin/sh: 1: /usr/local/cuda/bin/nvcc: not found", "compiler-missing"),
+        ("/tmp/tmps1rkq3y3/main.c:5:10: fatal error: Python.h: No such file or directory", "compiler-missing"),
+        ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable.", "compiler-missing"),
+        (
+            "ValueError: Free memory on device cuda:1 (19.77/22.05 GiB) on startup is less than desired GPU memory "
+            "utilization (0.9, 19.84 GiB). Decrease GPU memory utilization or reduce GPU memory used by others.",
+            "card-in-use",
+        ),
+        ("Cuda failure 'peer access is not supported between these two devices'", "all-reduce"),
+        ("Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'", "all-reduce"),
+        (
+            "INFO 08-13 11:27:02 [shm_broadcast.py:802] No available shared memory broadcast block found in 60 "
+            "seconds. This typically happens when some processes are hanging",
+            "rank-waits",
+        ),
+        ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "kernel-fault"),
+        ("CUDA error: unspecified launch failure", "kernel-fault"),
+        (
+            "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
+            "checkpoint",
+        ),
+        (
+            "ERROR: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use",
+            "port",
+        ),
+        (
+            "[rank0]:[E ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(",
+            "nccl",
+        ),
     ],
 )
 def test_a_line_is_read(line: str, code: str) -> None:
