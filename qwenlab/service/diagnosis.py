@@ -59,7 +59,7 @@ _SYMPTOMS = (
         "/dev/shm is full or too small: remove what ended programs left there (ls /dev/shm), or enlarge it",
     ),
     # torch's and CUDA's words for a driver that cannot be used: modelscope/FunASR 2973; 802 pytorch/pytorch 35710; 803
-    # vllm-project/vllm 15335; 804 gpustack/gpustack 1254; unknown error pytorch/pytorch 88639, pop-os/default-settings 64
+    # vllm-project/vllm 15335; 804 gpustack/gpustack 1254; unknown error pytorch/pytorch 88639
     _Symptom(
         "driver-too-old",
         re.compile(r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"),
