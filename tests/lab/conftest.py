@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests import lab
+from tests.lab.serving import Served, served_host
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +19,8 @@ def trixie() -> Iterator[lab.Host]:
 
 
 @pytest.fixture(scope="module")
-def bookworm() -> Iterator[lab.Host]:
-    """A bare Debian 12 host."""
-    with lab.hosts(1, release="bookworm") as hosts:
-        yield hosts[0]
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A Debian 12 host that serves, deployed with the module's SETTINGS where it names some."""
+    settings: dict[str, Any] = getattr(request.module, "SETTINGS", {})
+    with served_host(tmp_path_factory.mktemp("served"), **settings) as host:
+        yield host

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.host import Host
-from tests.lab.lab import hosts
 from tests.lab.servers.hub import Hub
 from tests.lab.servers.index import PackageIndex
 from tests.lab.tiny_checkpoint import REPOSITORY, write
@@ -117,40 +116,6 @@ def started(
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-@dataclass(frozen=True)
-class Served:
-    """A host, its inventory file, and the settings in there.
-
-    Attributes:
-        connection: how pyinfra reaches the host.
-    """
-
-    host: Host
-    inventory: Path
-    connection: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    origin: Sources
-
-    def with_settings(self, name: str, **more: Any) -> Path:
-        """Another inventory file for the same host, with further settings."""
-        return inventory(
-            self.inventory.parent, {self.host.name: {**self.connection, **self.settings, **more}}, name=name
-        )
-
-
-@contextmanager
-def served_host(directory: Path, *, deployed: bool = True, **settings: Any) -> Iterator[Served]:
-    """A lab host, deployed to if wanted, that stays for the block."""
-    with hosts(1, release="bookworm") as made, sources(made.gateway, directory) as origin:
-        host = made[0]
-        connection, given = host.pyinfra_data("admin"), origin.settings(**settings)
-        file = inventory(directory, {host.name: {**connection, **given}})
-        if deployed:
-            run = deploy(file)
-            assert run.code == 0, run.text
-        yield Served(host, file, connection, given, origin)
 
 
 def play_command(inventory_file: Path, name: str, *arguments: str) -> tuple[list[str], dict[str, str]]:

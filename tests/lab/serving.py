@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,47 +22,68 @@ UNIT = "qwen-engine@cpu.service"
 # each asked for itself: of several units `is-active` wants only one
 ANSWERS = f"systemctl is-active --quiet qwen && systemctl is-active --quiet {UNIT}"
 GATE = "/etc/qwen/engines/cpu.gate.json"
-QUICK = {
-    # short patience, so that tests are short
+# short patience, so that tests are short
+QUICK: dict[str, Any] = {
     "qwen_liveness_interval_s": 5,
     "qwen_liveness_limit_s": 40,
     "qwen_gate_wait_s": 2,
-    # cores shared with other work: rates say nothing here
+    # cores are shared with other work: rates say nothing here
     "qwen_verify_limit_percent": 95.0,
 }
 
 
 @dataclass(frozen=True)
 class Served:
-    """A deployed host, what it was deployed from and with."""
+    """A host, and what is deployed to it.
+
+    Attributes:
+        inventory: the file that it is deployed with.
+        settings: those beside the ones that `sources` gives.
+        first: the deploy that made it serve; None where nothing was deployed.
+    """
 
     host: Host
     sources: Sources
-    directory: Path
     inventory: Path
-    settings: dict[str, Any]
+    settings: Mapping[str, Any]
+    first: Run | None
+
+    def with_settings(self, name: str, **more: Any) -> Path:
+        """Another inventory file for the same host, with further settings."""
+        return host_inventory(self.inventory.parent, self.host, self.sources, name, **{**self.settings, **more})
 
     def redeploy(self, **more: Any) -> Run:
         """Deploy again, with other settings where given."""
-        data = {**self.host.pyinfra_data("admin"), **self.sources.settings(**{**self.settings, **more})}
-        return deploy(inventory(self.directory, {self.host.name: data}, "again"))
+        return deploy(self.with_settings("again", **more))
 
     def play(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
         """`pyinfra INVENTORY plays/NAME -y`."""
         return play(self.inventory, name, *options)
 
 
+def host_inventory(directory: Path, host: Host, origin: Sources, name: str = "lab", **settings: Any) -> Path:
+    """An inventory file for one host that a user with sudo deploys."""
+    return inventory(directory, {host.name: {**host.pyinfra_data("admin"), **origin.settings(**settings)}}, name)
+
+
 @contextmanager
-def served_host(directory: Path, spec: HostSpec | None = None, **settings: Any) -> Iterator[Served]:
-    """A Debian 12 host after its first deploy, with short patience."""
+def served_host(
+    directory: Path, spec: HostSpec | None = None, *, deployed: bool = True, **settings: Any
+) -> Iterator[Served]:
+    """A lab host, Debian 12 unless `spec` says otherwise, that stays for the block; AssertionError if it cannot serve.
+
+    Args:
+        directory: for the checkpoint and the inventory files.
+        spec: another host.
+        deployed: whether it serves when the block begins.
+        settings: beside those of the tiny checkpoint.
+    """
     with hosts([spec or HostSpec(release="bookworm")]) as lab, sources(lab.gateway, directory) as origin:
-        host = lab[0]
-        wanted = {**QUICK, **settings}
-        file = inventory(directory, {host.name: {**host.pyinfra_data("admin"), **origin.settings(**wanted)}})
-        run = deploy(file)
-        if run.code:
-            raise AssertionError(run.text)
-        yield Served(host, origin, directory, file, wanted)
+        file = host_inventory(directory, lab[0], origin, **settings)
+        first = deploy(file) if deployed else None
+        if first is not None and first.code:
+            raise AssertionError(first.text)
+        yield Served(lab[0], origin, file, settings, first)
 
 
 def show(host: Host, field: str, unit: str = UNIT) -> str:

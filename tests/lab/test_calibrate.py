@@ -11,21 +11,14 @@ from typing import Any
 import pytest
 
 from tests import lab
-from tests.lab.deploying import Served, ask, deploy, play, play_command, served_host
+from tests.lab.deploying import ask, deploy, play, play_command
+from tests.lab.serving import UNIT, Served, show
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
-UNIT = "qwen-engine@cpu.service"
 RECORD = "/etc/qwen/calibration.json"
 LEFT = "ls -d /run/qwen-calibrate /run/systemd/system/qwen-engine@* " + RECORD
 MEASURING = f"systemctl show -p ExecStart {UNIT} | grep -q /run/qwen-calibrate/cpu.yaml"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A host that serves."""
-    with served_host(tmp_path_factory.mktemp("calibrate")) as found:
-        yield found
 
 
 @contextmanager
@@ -39,11 +32,6 @@ def measuring(served: Served) -> Iterator[subprocess.Popen[str]]:
             yield run
         finally:
             run.kill()
-
-
-def pid(host: lab.Host) -> str:
-    """Main process of the engine."""
-    return host.ssh_run(f"systemctl show -p MainPID --value {UNIT}").stdout.strip()
 
 
 def document(host: lab.Host, path: str) -> Any:
@@ -78,7 +66,7 @@ def test_killed_while_measuring_the_engine_comes_back_as_planned(served: Served)
 
 def test_a_calibration_is_kept_used_and_not_repeated(served: Served) -> None:
     host = served.host
-    before = pid(host)
+    before = show(host, "MainPID")
     run = play(served.inventory, "calibrate.py")
     assert run.returncode == 0, run.stderr
     assert "cpu measured 20" in run.stderr
@@ -90,13 +78,13 @@ def test_a_calibration_is_kept_used_and_not_repeated(served: Served) -> None:
     assert host.ssh_run(MEASURING, check=False).returncode != 0
     assert ask(host)[0] == 200
 
-    after = pid(host)
+    after = show(host, "MainPID")
     assert after != before
     again = play(served.inventory, "calibrate.py")
     assert again.returncode == 0, again.stderr
     run_again = deploy(served.inventory)
     assert (run_again.code, run_again.changed) == (0, ()), run_again.text
-    assert pid(host) == after
+    assert show(host, "MainPID") == after
 
 
 def test_another_input_ends_the_measurement_and_the_plan_says_so(served: Served) -> None:

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests import lab
-from tests.lab.deploying import API_KEY, Run, Sources, ask, deploy, inventory, sources
+from tests.lab.deploying import API_KEY, ask, deploy
+from tests.lab.serving import Served, show
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine]
-
-
-@dataclass(frozen=True)
-class Served:
-    """A host after its first deploy."""
-
-    host: lab.Host
-    sources: Sources
-    inventory: Path
-    run: Run
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A bare Debian 12 host, deployed once over SSH by a user with sudo."""
-    directory = tmp_path_factory.mktemp("served")
-    with lab.hosts(1, release="bookworm") as hosts, sources(hosts.gateway, directory) as origin:
-        host = hosts[0]
-        file = inventory(directory, {host.name: {**host.pyinfra_data("admin"), **origin.settings()}})
-        yield Served(host, origin, file, deploy(file))
 
 
 def serving(host: lab.Host) -> bool:
@@ -40,13 +19,7 @@ def serving(host: lab.Host) -> bool:
     return host.ssh_run("systemctl is-active qwen qwen-engine@cpu", check=False).stdout.split() == ["active"] * 2
 
 
-def engine_pid(host: lab.Host) -> str:
-    """The engine's main process."""
-    return host.ssh_run("systemctl show -p MainPID --value qwen-engine@cpu").stdout.strip()
-
-
 def test_a_bare_host_ends_up_answering_from_outside(served: Served) -> None:
-    assert served.run.code == 0, served.run.text
     status, answer = ask(served.host)
     assert status == 200
     assert answer["choices"][0]["message"]["content"]
@@ -75,22 +48,23 @@ def test_the_key_is_on_no_command_line_and_in_no_readable_file(served: Served) -
         *("600", "root"),
         *("700", "root"),
     ]
-    assert API_KEY not in served.run.text
+    assert served.first is not None
+    assert API_KEY not in served.first.text
 
 
 def test_the_engine_runs_as_the_service_user_without_rights(served: Served) -> None:
-    pid = engine_pid(served.host)
+    pid = show(served.host, "MainPID")
     status = served.host.ssh_run(f"stat -c %U /proc/{pid}; grep NoNewPrivs /proc/{pid}/status").stdout.split()
     assert status == ["qwen", "NoNewPrivs:", "1"]
 
 
 def test_a_second_run_changes_nothing_and_restarts_nothing(served: Served) -> None:
-    before = engine_pid(served.host)
+    before = show(served.host, "MainPID")
     again = deploy(served.inventory)
     assert again.code == 0, again.text
     assert again.changed == ()
     assert "Roll out | Serve as asked" in again.unchanged
-    assert engine_pid(served.host) == before
+    assert show(served.host, "MainPID") == before
 
 
 def test_it_works_from_another_working_directory(served: Served, tmp_path: Path) -> None:
@@ -112,10 +86,10 @@ def test_stop_start_and_restart_act_on_the_engine(served: Served) -> None:
     with pytest.raises(OSError, match=r"refused|reset"):
         ask(host)
     host.ssh_run("systemctl start qwen", timeout=600)
-    first = engine_pid(host)
+    first = show(host, "MainPID")
     assert ask(host)[0] == 200
     host.ssh_run("systemctl restart qwen", timeout=600)
-    assert engine_pid(host) != first
+    assert show(host, "MainPID") != first
     assert ask(host)[0] == 200
     assert "answering on" in host.ssh_run("systemctl status --no-pager qwen-engine@cpu").stdout
 
@@ -127,13 +101,12 @@ def test_a_reboot_brings_it_back(served: Served) -> None:
     assert deploy(served.inventory).changed == ()
 
 
-def test_a_changed_setting_restarts_the_engine_and_an_old_engine_is_removed(served: Served, tmp_path: Path) -> None:
-    host, before = served.host, engine_pid(served.host)
-    data = {**host.pyinfra_data("admin"), **served.sources.settings(qwen_port=8001)}
+def test_a_changed_setting_restarts_the_engine_and_an_old_engine_is_removed(served: Served) -> None:
+    host, before = served.host, show(served.host, "MainPID")
     host.ssh_run("cp /etc/qwen/engines/cpu.yaml /etc/qwen/engines/old.yaml; touch /etc/qwen/engines/old.env")
-    run = deploy(inventory(tmp_path, {host.name: data}))
+    run = served.redeploy(qwen_port=8001)
     assert run.code == 0, run.text
     assert run.changed == ("Roll out | Serve as asked",)
-    assert engine_pid(host) != before
+    assert show(host, "MainPID") != before
     assert ask(host, port=8001)[0] == 200
     assert host.ssh_run("ls /etc/qwen/engines").stdout.split() == ["cpu.env", "cpu.gate.json", "cpu.yaml"]

@@ -13,24 +13,18 @@ import pytest
 
 from tests import lab
 from tests.lab.deploying import ask
-from tests.lab.serving import GATE, UNIT, Served, forget_restarts, planned_card, served_host, show
+from tests.lab.serving import GATE, QUICK, UNIT, Served, forget_restarts, planned_card, show
 from tests.sim.faults import Fault as CardFault
 from tests.sim.inventory import Process
 from tests.sim.lab_host import SimulatedGpus
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
+SETTINGS = QUICK
 NEVER, LATER = 78, 75  # restarting cannot mend it; it may
 LISTEN = "python3 -c 'import socket,time; s=socket.create_server((\"0.0.0.0\", 8000)); time.sleep(600)'"
 KEY = "/etc/qwen/secrets/api_key"
 SHARD = "$(find /srv/qwen/models -name 'model-00001-*.safetensors')"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A host that serves."""
-    with served_host(tmp_path_factory.mktemp("refused")) as host:
-        yield host
 
 
 @pytest.fixture(scope="module")

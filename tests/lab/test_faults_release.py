@@ -18,11 +18,11 @@ from tests import lab
 from tests.lab.deploying import ask, inventory, started
 from tests.lab.serving import (
     ANSWERS,
+    QUICK,
     UNIT,
     Served,
     files,
     forget_restarts,
-    served_host,
     show,
     wait,
     wait_for_another_start,
@@ -30,6 +30,7 @@ from tests.lab.serving import (
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
+SETTINGS = QUICK
 HARMLESS = """\
 --- /dev/null
 +++ b/vllm/lab_note.py
@@ -51,13 +52,6 @@ IMPORTS = """\
 CURRENT = "readlink /opt/qwen/current"
 WHOLE = "ls /opt/qwen/releases/*/release.json"
 VERIFIED = "/var/lib/qwenlab/verify/cpu.json"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A host that serves."""
-    with served_host(tmp_path_factory.mktemp("release")) as host:
-        yield host
 
 
 @pytest.fixture

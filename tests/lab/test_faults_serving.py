@@ -18,6 +18,7 @@ from tests import lab
 from tests.lab.deploying import API_KEY, ask
 from tests.lab.serving import (
     ANSWERS,
+    QUICK,
     UNIT,
     Served,
     files,
@@ -57,7 +58,7 @@ time.sleep(3600)
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A host that serves, with a limit to its memory."""
     spec = lab.HostSpec(release="bookworm", memory_mib=MEMORY_MIB)
-    with served_host(tmp_path_factory.mktemp("faults"), spec) as host:
+    with served_host(tmp_path_factory.mktemp("faults"), spec, **QUICK) as host:
         host.host.put(HOG.encode(), "/root/hog.py")
         host.host.put(SQUATTER.encode(), "/root/squatter.py")
         yield host
@@ -250,9 +251,9 @@ CLOCK = {
 }
 
 
-def test_a_jump_of_the_clock_is_nothing_to_it(served: Served) -> None:
+def test_a_jump_of_the_clock_is_nothing_to_it(served: Served, tmp_path: Path) -> None:
     host = served.host
-    host.put(compiled("jumping_clock.c", served.directory), CLOCK["LD_PRELOAD"])
+    host.put(compiled("jumping_clock.c", tmp_path), CLOCK["LD_PRELOAD"])
     run = served.redeploy(qwen_engine_env=CLOCK)
     assert run.code == 0, run.text
     before, started = files(host), show(host, "MainPID")

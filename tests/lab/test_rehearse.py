@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests import lab
-from tests.lab.deploying import TOO_LONG, Served, ask, deploy, play, served_host
+from tests.lab.deploying import TOO_LONG, ask, deploy, play
+from tests.lab.serving import Served, served_host
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -24,7 +25,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def weights_asked_for(served: Served) -> list[str]:
     """Weights that the hub was asked for."""
-    return [one.file for one in served.origin.hub.requests if one.file and one.file.endswith(".safetensors")]
+    return [one.file for one in served.sources.hub.requests if one.file and one.file.endswith(".safetensors")]
 
 
 def nothing_is_left(host: lab.Host) -> bool:
@@ -58,11 +59,11 @@ def test_a_serving_host_is_refused_unless_asked_and_serves_again_after(bare: Ser
     assert "cpu serves on the planned cards" in refused.stderr
     assert ask(host)[0] == 200
 
-    before = len(bare.origin.hub.requests)
+    before = len(bare.sources.hub.requests)
     asked = play(bare.inventory, "rehearse.py", "--data", "qwen_rehearse_stop=True")
     assert asked.returncode == 0, asked.stderr
     assert "cpu fits and answers" in asked.stderr
-    assert len(bare.origin.hub.requests) == before  # the checkpoint on the host lent its config
+    assert len(bare.sources.hub.requests) == before  # the checkpoint on the host lent its config
     assert host.ssh_run("ls -d /run/qwen-rehearsal*", check=False).stdout == ""
     assert ask(host)[0] == 200
     again = deploy(bare.inventory)

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import lab
-from tests.lab.deploying import TOO_LONG, Served, ask, deploy, play, served_host
+from tests.lab.deploying import TOO_LONG, ask, deploy, play
+from tests.lab.serving import UNIT, Served, show
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
-UNIT = "qwen-engine@cpu.service"
 LIMIT = "systemctl show -p MemoryMax --value qwen.slice"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A host that serves."""
-    with served_host(tmp_path_factory.mktemp("way-back")) as found:
-        yield found
-
-
-def pid(host: lab.Host) -> str:
-    """Main process of the engine."""
-    return host.ssh_run(f"systemctl show -p MainPID --value {UNIT}").stdout.strip()
 
 
 def test_a_stop_returns_when_the_engine_is_down_and_a_restart_when_it_answers(served: Served) -> None:
     host = served.host
-    before = pid(host)
+    before = show(host, "MainPID")
     host.ssh_run("systemctl restart qwen", timeout=300)
     assert ask(host)[0] == 200
-    assert pid(host) != before
+    assert show(host, "MainPID") != before
     said = host.ssh_run(f"systemctl stop qwen; systemctl is-active {UNIT} qwen", check=False).stdout.split()
     assert said == ["inactive", "inactive"]
     host.ssh_run("systemctl start qwen", timeout=300)
@@ -42,11 +28,11 @@ def test_a_stop_returns_when_the_engine_is_down_and_a_restart_when_it_answers(se
 
 
 def test_another_memory_limit_holds_without_a_restart(served: Served) -> None:
-    before, limit = pid(served.host), served.host.ssh_run(LIMIT).stdout
+    before, limit = show(served.host, "MainPID"), served.host.ssh_run(LIMIT).stdout
     run = deploy(served.with_settings("limit", qwen_memory_percent=80))
     assert run.code == 0, run.text
     assert served.host.ssh_run(LIMIT).stdout != limit
-    assert pid(served.host) == before
+    assert show(served.host, "MainPID") == before
     assert deploy(served.inventory).code == 0
     assert served.host.ssh_run(LIMIT).stdout == limit
 
@@ -59,12 +45,12 @@ def test_a_failed_change_of_the_release_directory_is_undone_told_and_not_tried_a
     assert "rolled back: release cpu-" in run.text
     assert ask(host)[0] == 200
 
-    before = pid(host)
+    before = show(host, "MainPID")
     run = deploy(wrong)
     assert run.code == 1
     assert "this very plan and release" in run.text
     assert "--data qwen_retry_failed=True" in run.text
-    assert pid(host) == before
+    assert show(host, "MainPID") == before
 
     status = play(served.inventory, "status.py")
     assert status.returncode == 0, status.stderr
@@ -73,7 +59,7 @@ def test_a_failed_change_of_the_release_directory_is_undone_told_and_not_tried_a
 
     run = deploy(served.inventory)
     assert run.code == 0, run.text
-    assert pid(host) == before
+    assert show(host, "MainPID") == before
     kept = json.loads(host.ssh_run("cat /var/lib/qwenlab/generations/failed.json").stdout)
     assert Path(kept["release"]).name.startswith("cpu-")
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from tests.lab.deploying import API_KEY, TOO_LONG, ask, deploy
-from tests.lab.serving import UNIT, Served, request, served_host, show
+from tests.lab.serving import QUICK, UNIT, Served, request, show
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A host that serves."""
-    with served_host(tmp_path_factory.mktemp("service")) as host:
-        yield host
+SETTINGS = QUICK
 
 
 def test_the_sandboxed_engine_answers_and_is_ok_in_systemds_eyes(served: Served) -> None:

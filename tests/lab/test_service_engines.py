@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests import lab
 from tests.lab.deploying import ask
-from tests.lab.serving import Served, served_host, show, wait, wait_for_another_start
+from tests.lab.serving import QUICK, Served, show, wait, wait_for_another_start
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
+SETTINGS = {**QUICK, "qwen_cpu_engines": 2}
 FIRST, SECOND = "qwen-engine@cpu.service", "qwen-engine@cpu2.service"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A host with two engines."""
-    with served_host(tmp_path_factory.mktemp("engines"), qwen_cpu_engines=2) as host:
-        yield host
 
 
 def pids(host: lab.Host) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 from bench import soak
 from tests.lab.deploying import API_KEY
-from tests.lab.serving import served_host
+from tests.lab.serving import QUICK, served_host
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
@@ -27,7 +27,8 @@ MEMORY = (
 
 def test_every_request_completes_or_fails_cleanly_none_hangs_and_memory_is_flat(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(API_KEY)
-    with served_host(tmp_path, qwen_cpu_seats=16, qwen_engine_args=POOL, qwen_engine_env=KERNELS) as served:
+    settings = {**QUICK, "qwen_cpu_seats": 16, "qwen_engine_args": POOL, "qwen_engine_env": KERNELS}
+    with served_host(tmp_path, **settings) as served:
         ssh = shlex.join(served.host.ssh_command())
         code = soak.main(
             [

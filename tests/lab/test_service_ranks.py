@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.lab.deploying import ask
-from tests.lab.serving import UNIT, Served, engine_pids, served_host, show, wait_for_another_start
+from tests.lab.serving import QUICK, UNIT, Served, engine_pids, show, wait_for_another_start
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.slow]
 
+SETTINGS = {**QUICK, "qwen_tensor_parallel": 2}
 RANKS = "^VLLM::Worker"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A host whose engine is spread over two ranks."""
-    with served_host(tmp_path_factory.mktemp("ranks"), qwen_tensor_parallel=2) as host:
-        yield host
 
 
 def test_two_ranks_share_one_engine(served: Served) -> None:
