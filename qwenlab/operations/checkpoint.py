@@ -1,17 +1,13 @@
 """Checkpoints on a host: fetched whole, by repository and commit, from the hub, a peer or a disk.
 
-The fetch itself is a transient unit under the service user: it goes on when the SSH session ends, and the next deploy
-follows it. Job files lie below /run for the service user alone and are removed as soon as they are read.
+The fetch itself is a unit (`checkpoint_units`) that needs nobody to wait for it: the next deploy follows it.
 """
 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Generator, Mapping
-from hashlib import sha256
 from importlib.resources import files
-from secrets import token_hex
 from typing import Any
 
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
@@ -19,22 +15,22 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand, QuoteString, St
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from qwenlab.engine.release import CA_BUNDLE, BuildStep, proxies
+from qwenlab.engine.release import BuildStep
 from qwenlab.facts.checkpoints import LIBRARY, CheckpointState, CheckpointStates, HostAddresses, UnusedCheckpoints
+from qwenlab.operations.checkpoint_job import base_of, checkpoints_of, job_of, unit_of
 from qwenlab.operations.checkpoint_lab import Lab, Served, lab_of
-from qwenlab.operations.checkpoint_progress import amount, follow, locked
+from qwenlab.operations.checkpoint_progress import amount, follow
+from qwenlab.operations.checkpoint_units import start_fetch, start_server, stop_server
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import Directory
 from qwenlab.operations.planning import host_plan
 from qwenlab.operations.refusal import refusal
-from qwenlab.planner.plan import Checkpoint, HostPlan
+from qwenlab.planner.plan import Checkpoint
 from qwenlab.remote.generation import KEPT
 from qwenlab.render import ETC, RemoteFile, checkpoint_directory
 from qwenlab.settings import Settings
 
-RUN = "/run/qwen-fetch"
-SERVER_UNIT = "qwen-checkpoints"
 PACKAGES = ("qwenlab", "qwenlab.remote", "qwenlab.remote.checkpoint", "qwenlab.preparation")
 WHOLE_PACKAGES = PACKAGES[2:]  # of the others, the programs need no more than that they are packages
 
@@ -54,22 +50,6 @@ def programs() -> dict[str, RemoteFile]:
 def program_directories() -> dict[str, Directory]:
     """Their directories, parents first."""
     return {f"{LIBRARY}/{package.replace('.', '/')}": Directory() for package in PACKAGES}
-
-
-def checkpoints_of(plan: HostPlan) -> list[Checkpoint]:
-    """Every checkpoint and drafter of the plan, once."""
-    found = [one for engine in plan.engines for one in (engine.checkpoint, engine.drafter) if one is not None]
-    return list(dict.fromkeys(found))
-
-
-def base_of(checkpoint: Checkpoint) -> Checkpoint:
-    """What is fetched for a checkpoint: the repository's own files, also where the host requantises them."""
-    return checkpoint.model_copy(update={"preparation": None})
-
-
-def unit_of(directory: str) -> str:
-    """The unit that fetches into a directory: the same for every deploy, so that a second one finds the first."""
-    return f"qwen-fetch-{sha256(directory.encode()).hexdigest()[:12]}"
 
 
 def whole_places(settings: Settings, wanted: list[Checkpoint]) -> frozenset[str]:
@@ -150,7 +130,7 @@ def fetch(
                 continue
             job |= {"endpoint": served.url, "manifest": served.manifest, "token": None, "source": "peer"}
         unit = unit_of(job["directory"])
-        yield start(settings, python, unit, job)
+        yield start_fetch(settings, python, unit, job)
         yield FunctionCommand(follow, [unit, job["status"], one.repo, job["deploy"], connector_arguments()], {})
 
 
@@ -163,65 +143,12 @@ def interpreter(settings: Settings, steps: tuple[BuildStep, ...], given: str | N
     return f"{settings.release_directory}/releases/{release}/venv/bin/python", reasons
 
 
-def job_of(checkpoint: Checkpoint, settings: Settings, token: str | None) -> dict[str, Any]:
-    """The job (qwenlab/remote/checkpoint/job.py) that fetches a checkpoint and prepares it where the plan says so."""
-    base = base_of(checkpoint)
-    directory = checkpoint_directory(base, settings)
-    job: dict[str, Any] = {
-        "repo": base.repo,
-        "revision": base.revision,
-        "directory": directory,
-        "models": settings.model_directory,
-        "source": "path" if settings.model_source == "path" else "hub",
-        "place": settings.model_path,
-        "endpoint": settings.hub_endpoint,
-        "token": token,
-        "format": None if settings.engine == "cpu" else base.format,
-        "status": f"{RUN}/{unit_of(directory)}.json",
-        "verify": settings.verify_models,
-        "fetcher": settings.fetcher,
-        "deploy": token_hex(8),
-        "environment": {
-            **proxies(settings),
-            "HF_HOME": f"{settings.home}/.cache/huggingface",
-            "SSL_CERT_FILE": CA_BUNDLE,
-        },
-    }
-    if checkpoint.preparation is not None:
-        target = checkpoint_directory(checkpoint, settings)
-        job["prepare"] = {"directory": target, "recipe": checkpoint.preparation}
-    return job
-
-
 def unserved(checkpoint: Checkpoint, lab: Lab) -> str:
     """Words for a host that was to be given a checkpoint by another."""
     source = lab.source(base_of(checkpoint).place)
     return (
         f"{checkpoint.repo} was to come from {source}, which failed in this run: see what it says above, mend it and "
         "deploy again, leave it out with --exclude, or set qwen_model_source = 'hub'"
-    )
-
-
-def start(settings: Settings, python: str, unit: str, job: Mapping[str, Any]) -> StringCommand:
-    """The command that starts a fetch, its job on stdin; one that runs already is left alone."""
-    user, path = shlex.quote(settings.user), f"{RUN}/{unit}.job"
-    mine = f"{path}.$$"
-    properties = ("UMask=0022", "NoNewPrivileges=yes", "PrivateTmp=yes")
-    run = [
-        *("systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--uid={settings.user}", f"--gid={settings.user}"),
-        *(f"--property={one}" for one in properties),
-        "--setenv=PYTHONDONTWRITEBYTECODE=1",
-        *(python, f"{LIBRARY}/fetch_checkpoint.py", path),
-    ]
-    return StringCommand(
-        f"umask 077 && install -d -m 755 -o {user} {RUN} && trap 'rm -f {mine}' EXIT && cat > {mine} && {locked()}",
-        f"if ! systemctl is-active --quiet {unit}; then",
-        # one that has just failed or is ending would keep the name
-        f"systemctl stop {unit} 2> /dev/null;",
-        f"chown {user} {mine} && mv -f {mine} {path} && rm -f {RUN}/{unit}.json &&",
-        f"{{ {shlex.join(run)} || {{ rm -f {path}; false; }}; }};",
-        "fi",
-        _stdin=json.dumps(job),
     )
 
 
@@ -261,37 +188,7 @@ def serve(
         "port": settings.peer_port,
         "allowed": sorted({one for name in clients for one in lab.addresses[name]}),
     }
-    yield from _serve_commands(settings, python, job)
-
-
-def _serve_commands(settings: Settings, python: str, job: Mapping[str, Any]) -> Generator[PyinfraCommand, None, None]:
-    path = f"{RUN}/{SERVER_UNIT}.job"
-    properties = (
-        "NoNewPrivileges=yes",
-        "PrivateTmp=yes",
-        "ProtectSystem=strict",
-        "CapabilityBoundingSet=",
-        f"WorkingDirectory={LIBRARY}",
-    )
-    run = [
-        *("systemd-run", "--quiet", "--collect", f"--unit={SERVER_UNIT}"),
-        *(f"--uid={settings.user}", f"--gid={settings.user}", "--setenv=PYTHONDONTWRITEBYTECODE=1"),
-        *(f"--property={one}" for one in properties),
-        *(python, "-m", "qwenlab.remote.checkpoint.serve", path),
-    ]
-    url = f"http://127.0.0.1:{settings.peer_port}/"
-    probe = f"import socket; socket.create_connection(('127.0.0.1', {settings.peer_port}), 2).close()"
-    yield StringCommand(
-        f"install -d -m 755 -o {shlex.quote(settings.user)} {RUN} && cat > {path} &&",
-        f"systemctl stop {SERVER_UNIT} 2> /dev/null;",
-        shlex.join(run),
-        _stdin=json.dumps(job),
-    )
-    yield StringCommand(
-        f"for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do python3 -c {shlex.quote(probe)}",
-        f"2> /dev/null && exit 0; sleep 1; done; echo 'the server of checkpoints does not answer on {url}:",
-        f"is the port taken (qwen_peer_port)? See journalctl -u {SERVER_UNIT}' >&2; exit 1",
-    )
+    yield from start_server(settings, python, job)
 
 
 @operation()
@@ -305,7 +202,7 @@ def stop_serving(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if not any(one.host == host.name for one in lab.served.values()):
         host.noop("this host serves no checkpoints")
         return
-    yield StringCommand(f"systemctl stop {SERVER_UNIT} 2> /dev/null; rm -f", QuoteString(f"{RUN}/{SERVER_UNIT}.job"))
+    yield stop_server()
 
 
 @operation()

@@ -16,7 +16,7 @@ from pyinfra.context import host
 from qwenlab.engine.release import BuildStep
 from qwenlab.facts.rehearsal import RehearsalResult, ServingCards
 from qwenlab.operations.calibration import transient
-from qwenlab.operations.checkpoint import job_of
+from qwenlab.operations.checkpoint_job import job_of
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.planning import expected_plan, host_plan

@@ -15,8 +15,10 @@ import pytest
 from qwenlab.facts.checkpoints import ResolvedBranches
 from qwenlab.host_inventory import HostInventory
 from qwenlab.operations import checkpoint, planning
+from qwenlab.operations.checkpoint_job import job_of
 from qwenlab.operations.checkpoint_lab import Lab, Served
 from qwenlab.operations.checkpoint_progress import Rate, Report, amount, line, parse_report, poll_command, remaining
+from qwenlab.operations.checkpoint_units import start_fetch
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, HostPlan
 from qwenlab.remote.checkpoint.job import Job
@@ -40,7 +42,7 @@ def state(**directories: Any) -> dict[str, list[str]]:
 
 
 def test_the_job_with_the_token_goes_on_stdin_into_a_file_of_the_service_user() -> None:
-    command = checkpoint.start(settings(), PYTHON, "qwen-fetch-1", {"repo": "lab/tiny", "token": "hf_secret"})
+    command = start_fetch(settings(), PYTHON, "qwen-fetch-1", {"repo": "lab/tiny", "token": "hf_secret"})
     text = command.get_raw_value()
     assert "hf_secret" not in text
     assert "hf_secret" in command.connector_arguments["_stdin"]
@@ -63,7 +65,7 @@ def test_of_many_deploys_that_start_a_fetch_at_once_one_does_and_none_takes_its_
         program = tmp_path / name
         program.write_text(f"#!/bin/sh\n{text.format(root=tmp_path)}\n")
         program.chmod(0o755)
-    command = checkpoint.start(settings(), PYTHON, "qwen-fetch-1", {}).get_raw_value()
+    command = start_fetch(settings(), PYTHON, "qwen-fetch-1", {}).get_raw_value()
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     for number in range(24):
         (tmp_path / f"stdin{number}").write_text(f"job{number}")
@@ -99,7 +101,7 @@ def test_a_whole_checkpoint_is_left_alone() -> None:
 )
 def test_the_job_says_where_from_and_how_to_verify(more: dict[str, Any], wanted: dict[str, Any]) -> None:
     one = Checkpoint(repo="lab/tiny", revision=REVISION, format="bf16")
-    job = Job(**checkpoint.job_of(one, settings(**more), "hf_secret"))
+    job = Job(**job_of(one, settings(**more), "hf_secret"))
     assert {key: getattr(job, key) for key in wanted} == wanted
     assert job.directory == DIRECTORY
     assert "hf_secret" not in repr(job)
@@ -107,7 +109,7 @@ def test_the_job_says_where_from_and_how_to_verify(more: dict[str, Any], wanted:
 
 def test_a_prepared_checkpoint_is_fetched_as_it_is_and_prepared_beside_it() -> None:
     one = Checkpoint(repo="a/b", revision=REVISION, format="int4-autoround-prepared", preparation="int8-heads")
-    job = checkpoint.job_of(one, settings(), None)
+    job = job_of(one, settings(), None)
     assert job["directory"] == f"/srv/qwen/models/a/b/{REVISION}"
     assert job["prepare"] == {"directory": f"/srv/qwen/models/a/b/{REVISION}.int8-heads", "recipe": "int8-heads"}
 
