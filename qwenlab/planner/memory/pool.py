@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from qwenlab.planner.memory.config import KvConfig, config_of
 from qwenlab.planner.memory.errors import MemoryModelError
-from qwenlab.planner.memory.layout import GIB, Kind, KvLayout, blocks_by_length, layout_of
+from qwenlab.planner.memory.layout import GIB, KvLayout, blocks_by_length, layout_of
+from qwenlab.planner.memory.structure import Kind
 from qwenlab.planner.memory.versions import pool_rules
 from qwenlab.planner.shape import EngineShape
 
