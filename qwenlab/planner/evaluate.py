@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
 from qwenlab.planner.demand import LEAST_CONTEXT, Demand
 from qwenlab.planner.layouts import LEAST_LAYERS, Place, splits
-from qwenlab.planner.memory import Kind, budget
 from qwenlab.planner.memory.reserve import graphs_gib, margin_gib, workspace_gib
-from qwenlab.planner.plan import Speculation
-from qwenlab.planner.recipes import HOPPER, Knobs, Method, Recipe, allowed, combinations_for, format_weight
+from qwenlab.planner.recipes import Knobs, Recipe, allowed, combinations_for, format_weight
 from qwenlab.planner.shape import EngineShape
+from qwenlab.planner.sizing import LONGEST, longest_window, residency, settled, shape_of
 from qwenlab.planner.throughput import Link, Work, prefill_tok_s, step_ms, tokens_per_step
 from qwenlab.planner.traffic import work_of
 
 LAYERS = 64
-LONGEST = 262_144
 ALONE = 0.75  # weight of a request that has the engine for itself, where latency counts
 WINDOW_BONUS = 0.05  # of the score, for a window as long as the model's own
 # HyperQwen README's decision tree; club-3090: a drafter halves the rate at eight long prompts; on an H200 DFlash2
 # gained nothing at 64 (measured, vLLM 0.30.0).
 SPECULATION_PAYS = 8
-PIPELINE_BATCHED_TOKENS = 1024  # 2,048 gave no speed and 4,096 ran out of memory (ExTV/dual-gpus-vllm)
-BATCHED_TOKENS = 2048  # larger chunks cost pool (HyperQwen docs/gotchas.md 7 and 43)
-LARGE_BATCHED_TOKENS = 8192  # vLLM's own default on data-centre cards
 FEW_SEATS = 8  # where room for the logits of all seats would leave no pool
-PROBE_TOKENS = 1024  # a short request: what is left of a seat when the recurrent states are paid
 
 
 @dataclass(frozen=True)
@@ -270,7 +264,7 @@ def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) 
     if length < _needed(demand):
         return _TooSmall(shape, length)
     window = demand.context if demand.context_required else length
-    shape, resident = _residency(replace(shape, max_model_len=window), demand, streams)
+    shape, resident = residency(replace(shape, max_model_len=window), demand, streams)
     work = work_of(run.spec.key, run.recipe, place, run.split, demand.depth)
     accepted = tokens_per_step(demand.text, run.recipe.method, run.recipe.tokens)
     reach = min(1.0, length / demand.context) * (1 + WINDOW_BONUS * length / LONGEST)
@@ -288,79 +282,6 @@ def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) 
     )
 
 
-def longest_window(shape: EngineShape) -> int:
-    """The longest context of a shape whose length is the model's own; 0 when there is no pool or it is tiny.
-
-    One budget instead of `memory.largest`, which answers the same from 18: blocks of attention groups grow with the
-    window, those of states and of the drafter's sliding window do not once the window is longer than a few thousand.
-    """
-    kv_pool = budget(shape).pool
-    if kv_pool is None:
-        return 0
-    layout = kv_pool.layouts[0]
-    growing = [group for group in layout.groups if group.kind is Kind.ATTENTION]
-    fixed = layout.blocks_to_boot - sum(group.blocks_per_request for group in growing)
-    rows = (kv_pool.num_blocks - fixed) // len(growing)
-    return max(0, min(shape.max_model_len, rows * layout.block_size))
-
-
-def _residency(shape: EngineShape, demand: Demand, streams: int) -> tuple[EngineShape, int]:
-    """How many requests of the demand are resident at once.
-
-    The prefix cache keeps one more recurrent state per request; where that costs throughput seats, it is left out.
-    """
-    tokens = min(shape.max_model_len, demand.depth + demand.answer)
-    kv_pool = budget(shape).pool
-    resident = max(1, kv_pool.seats(tokens)) if kv_pool else 1
-    if demand.additive and resident < streams:
-        without = replace(shape, prefix_cache=False)
-        kv_pool = budget(without).pool
-        more = kv_pool.seats(tokens) if kv_pool else 0
-        if more > resident:
-            return without, more
-    return shape, resident
-
-
-@cache
-def _speculation(method: Method, tokens: int) -> Speculation:
-    return Speculation(method=method, tokens=tokens)
-
-
-def shape_of(
-    spec: CheckpointSpec, recipe: Recipe, place: Place, split: tuple[int, ...], demand: Demand, knobs: Knobs
-) -> EngineShape:
-    """The engine shape of a recipe on a place, with the demand's seats and the default chunk of a prompt."""
-    lowest = min(card.compute_capability for card in place.cards)
-    return EngineShape(
-        checkpoint=spec.key,
-        cards=place.cards,
-        vllm=knobs.vllm,
-        drafter=spec.drafters[0] if recipe.method == "dflash" else None,
-        speculation=_speculation(recipe.method, recipe.tokens) if recipe.method else None,
-        tp=place.tp,
-        pp=place.pp,
-        partition=split if place.pp > 1 else None,
-        kv_dtype=recipe.kv_dtype,
-        # vLLM's fused recurrence kernel takes bfloat16 or float32 only (measured on an H200, vLLM 0.30.0).
-        ssm_dtype="bfloat16" if lowest >= HOPPER else "float16",
-        attention_backend=recipe.backend,
-        drafter_attention_backend=recipe.drafter_backend,
-        max_num_seqs=demand.seats,
-        max_num_batched_tokens=PIPELINE_BATCHED_TOKENS if place.pp > 1 else BATCHED_TOKENS,
-        vision=demand.vision,
-    )
-
-
 def finished(candidate: Candidate) -> Candidate:
     """The candidate with seats that its recurrent states can hold, and larger prompt chunks where they cost nothing."""
-    shape = candidate.shape
-    kv_pool = budget(shape).pool
-    if kv_pool is not None:
-        shape = replace(shape, max_num_seqs=max(1, min(shape.max_num_seqs, kv_pool.seats(PROBE_TOKENS))))
-    if shape.pp == 1:
-        larger = replace(shape, max_num_batched_tokens=LARGE_BATCHED_TOKENS)
-        fitting = budget(larger)
-        enough = fitting.pool is not None and fitting.pool.seats(PROBE_TOKENS) >= shape.max_num_seqs
-        if fitting.fits and enough:
-            shape = larger
-    return replace(candidate, shape=shape)
+    return replace(candidate, shape=settled(candidate.shape))

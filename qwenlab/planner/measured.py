@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from qwenlab.host_inventory import HostInventory
 from qwenlab.measurement import MeasuredWith, Measurement
-from qwenlab.planner.evaluate import LONGEST, PROBE_TOKENS, longest_window
 from qwenlab.planner.memory import budget
 from qwenlab.planner.plan import EnginePlan, Evidence, Measured, Reason
 from qwenlab.planner.shape import EngineShape
+from qwenlab.planner.sizing import LONGEST, PROBE_TOKENS, longest_window
 
 # What a plan derives from the pool, or what the memory does not depend on.
 OF_THE_POOL = ("kv-cache-memory-bytes", "num-gpu-blocks-override", "gpu-memory-utilization", "max-model-len")
