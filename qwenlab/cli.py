@@ -22,6 +22,7 @@ WRONG_CALL, CANNOT_WRITE, IO_ERROR, INTERRUPTED, READER_GONE = 64, 73, 74, 130, 
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module holding main(argv), one line of help)
+    "accuracy": ("qwenlab.accuracy.cli", "how far the throughput model is from published measurements"),
     "bundle": ("qwenlab.bundle.cli", "make, split, join and verify an offline bundle for air-gapped hosts"),
     "lock": ("qwenlab.engine.lock", "resolve the engine locks anew (for maintainers)"),
     "memory": ("qwenlab.planner.memory.cli", "blocks, tokens and GiB of a KV pool for a given configuration"),
@@ -34,7 +35,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "render": ("qwenlab.render_cli", "write every file that a deploy would put on a host, below a folder"),
     "rules": ("qwenlab.planner.rules.document", "print, write or check the table of planning rules"),
     "settings": ("qwenlab.settings.document", "print, write or check the table of settings"),
-    "accuracy": ("qwenlab.accuracy.cli", "how far the throughput model is from published measurements"),
 }
 
 

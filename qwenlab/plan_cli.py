@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="qwenlab plan",
+        prog="python -m qwenlab plan",
         description="What would run on a host with these cards, and why.",
         epilog=f"exit code: 0 planned, 2 refused, {given.EXIT_CODES}",
     )

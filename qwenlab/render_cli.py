@@ -84,7 +84,7 @@ def write(files: dict[str, RemoteFile], folder: Path) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="qwenlab render",
+        prog="python -m qwenlab render",
         description="Write every file that a deploy would put on a host with these cards; nothing else is touched.",
         epilog=f"exit code: 0 written, 2 refused, {given.EXIT_CODES}",
     )

@@ -19,7 +19,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def main(argv: list[str]) -> int:
     """Print the page; `--write` puts page and plot into docs/; `--fit` prints constants fitted from the present."""
-    parser = argparse.ArgumentParser(prog="qwenlab accuracy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m qwenlab accuracy", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write docs/accuracy.md and docs/accuracy.svg")
     parser.add_argument("--fit", action="store_true", help="fit the constants on the reports and print them")
     options = parser.parse_args(argv)

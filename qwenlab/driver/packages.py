@@ -67,14 +67,6 @@ def fabric_set(target: Target, row: Distribution) -> tuple[str, ...]:
     return (name, *(("nvlsm",) if target.nvlsm else ()))
 
 
-def module_package(target: Target, row: Distribution) -> str:
-    """The DKMS package."""
-    if not row.ubuntu:
-        return "nvidia-kernel-open-dkms" if target.flavour == "open" else "nvidia-kernel-dkms"
-    tail = "-open" if target.flavour == "open" else ""
-    return f"nvidia-dkms-{target.branch}{tail}" if target.branch <= LAST_SUFFIXED_BRANCH else f"nvidia-dkms{tail}"
-
-
 def pinning_package(target: Target) -> str:
     """What makes apt stay on the branch or version: a file with priority 1000, to be installed before the driver."""
     return f"{PINNING}{target.version or target.branch}"

@@ -15,8 +15,7 @@ if [ "$(id -u)" = 0 ]; then echo sudo=root
 elif ! command -v sudo >/dev/null 2>&1; then echo sudo=absent
 elif sudo -n true >/dev/null 2>&1; then echo sudo=yes
 else echo "sudo=$(LC_ALL=C sudo -n true 2>&1 | tail -n1)"; fi
-. /etc/os-release 2>/dev/null && echo "os=$ID" && echo "release=${VERSION_ID:-}" && echo "os_like=${ID_LIKE:-}" && \
-    echo "os_name=${PRETTY_NAME:-}"
+. /etc/os-release 2>/dev/null && echo "os=$ID" && echo "release=${VERSION_ID:-}" && echo "os_name=${PRETTY_NAME:-}"
 echo "arch=$(uname -m)"
 echo "machine=$(cat /etc/machine-id 2>/dev/null) $(cat /proc/sys/kernel/random/boot_id 2>/dev/null) $(uname -n)"
 echo "init=$(cat /proc/1/comm 2>/dev/null)"
@@ -82,7 +81,6 @@ class HostBase:
     uid: int | None = None
     sudo: str = ""
     os: str = ""
-    os_like: str = ""
     os_name: str = ""
     release: str = ""
     architecture: str = ""
@@ -121,7 +119,6 @@ def parse(lines: list[str]) -> HostBase:
         uid=_number(values, "uid"),
         sudo=values.get("sudo", ""),
         os=values.get("os", ""),
-        os_like=values.get("os_like", ""),
         os_name=values.get("os_name", ""),
         release=values.get("release", ""),
         architecture=values.get("arch", ""),

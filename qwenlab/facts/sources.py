@@ -38,7 +38,6 @@ class Sources:
     kernel: KernelLog = field(default_factory=lambda: parse_kernel_log(""))
     unreadable: dict[str, str] = field(default_factory=dict)
     timed_out: tuple[str, ...] = ()
-    smi_present: bool = True
 
     @property
     def driver_readings(self) -> list[Reading]:
@@ -91,7 +90,6 @@ def read(recording: Recording) -> Sources:
     sources.lspci = attempt("lspci", parse_lspci)
     sources.kernel = parse_kernel_log(recording.captures.get("kernel", ""))
     sources.timed_out = tuple(name for name, status in recording.statuses.items() if status in _TIMED_OUT)
-    sources.smi_present = recording.statuses.get("smi_xml") != _NOT_FOUND
     return sources
 
 

@@ -95,7 +95,9 @@ def _document(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="qwenlab patches", description="The patch series that vLLM is built with.")
+    parser = argparse.ArgumentParser(
+        prog="python -m qwenlab patches", description="The patch series that vLLM is built with."
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
 
     def verb(name: str, act: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:

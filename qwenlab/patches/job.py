@@ -48,8 +48,3 @@ def make_job(
         "files": files,
     }
     return {"digest": digest(json.dumps(job, sort_keys=True).encode()), **job}
-
-
-def job_digest(job: dict[str, Any]) -> str | None:
-    """What the release id must cover: None for an untouched tree."""
-    return str(job["digest"]) if job["patches"] or job["extra"] else None

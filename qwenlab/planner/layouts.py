@@ -178,12 +178,6 @@ def _link(pair: GpuPair | None, *, wsl2: bool) -> Link:
     return Link.HOST_WSL2 if wsl2 else Link.HOST
 
 
-def even_split(stages: int, layers: int) -> tuple[int, ...]:
-    """Layers as even as they go, later stages taking the remainder."""
-    base, over = divmod(layers, stages)
-    return tuple(base + (stage >= stages - over) for stage in range(stages))
-
-
 def splits(stages: int, layers: int, grid: int = 1) -> Iterator[tuple[int, ...]]:
     """Layer splits in multiples of `grid`, the last stage taking the remainder, none below `LEAST_LAYERS`."""
     for cuts in combinations(range(grid, layers, grid), stages - 1):

@@ -114,7 +114,6 @@ user=admin
 sudo=sudo: a password is required
 os=debian
 release=12
-os_like=
 os_name=Debian GNU/Linux 12 (bookworm)
 arch=x86_64
 init=systemd

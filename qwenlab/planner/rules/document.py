@@ -89,7 +89,9 @@ def _row(cells: Iterable[str]) -> str:
 
 def main(argv: list[str]) -> int:
     """Print, write or check the document."""
-    parser = argparse.ArgumentParser(prog="qwenlab rules", description="the table of planning rules as Markdown")
+    parser = argparse.ArgumentParser(
+        prog="python -m qwenlab rules", description="the table of planning rules as Markdown"
+    )
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--write", metavar="FILE", help="write the document")
     action.add_argument("--check", metavar="FILE", help="exit 1 when the file differs from the table")

@@ -60,9 +60,6 @@ class Effect:
         return (*names, *self.env, *per_node, *self.patches)
 
 
-NOTHING = Effect()
-
-
 @dataclass(frozen=True)
 class Rule:
     """One entry of the table.
