@@ -63,6 +63,7 @@ PACKAGES = (
     "qwenlab",
     "qwenlab.remote",
     "qwenlab.remote.battery",
+    "qwenlab.remote.common",
     "qwenlab.remote.gating",
     "qwenlab.preparation",
     "qwenlab.rehearsal",

@@ -13,8 +13,8 @@ class HostStatus(FactBase[dict[str, Any]]):
     """The JSON object of /usr/local/lib/qwen/status.py; empty on a host that was never deployed."""
 
     def command(self) -> str:
-        """Root reads the API key for /metrics."""
-        return "python3 /usr/local/lib/qwen/status.py 2>/dev/null; true"
+        """Root reads the API key for /metrics; -B: nothing is written, not even compiled parts."""
+        return "python3 -B /usr/local/lib/qwen/status.py 2>/dev/null; true"
 
     def process(self, output: list[str]) -> dict[str, Any]:
         """Raises `FactProcessError` when it is no JSON object; that fails this host alone."""

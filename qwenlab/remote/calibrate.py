@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from qwenlab.rehearsal.engine_log import EngineLog, parse
+from qwenlab.remote.common.units import journal
 
 ETC = Path("/etc/qwen")
 RECORD = ETC / "calibration.json"
@@ -52,16 +53,6 @@ def systemctl(*arguments: str) -> int:
 def unit_of(name: str) -> str:
     """The unit of an engine's process."""
     return f"qwen-engine@{name}.service"
-
-
-def journal(name: str) -> str:
-    """Everything that the unit's present or last start said."""
-    show = ["systemctl", "show", "-p", "InvocationID", "--value", unit_of(name)]
-    start = subprocess.run(show, capture_output=True, text=True, check=True).stdout.strip()
-    command = ["journalctl", f"_SYSTEMD_INVOCATION_ID={start}", "-o", "cat", "--no-pager"]
-    # what the engine wrote last may still be on its way
-    subprocess.run(["journalctl", "--sync"], check=False)
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=True).stdout
 
 
 def write(path: Path, text: str, mode: int, group: int = -1) -> None:
@@ -111,13 +102,12 @@ def take_away() -> list[str]:
 
 def start(engine: dict[str, Any]) -> EngineLog:
     """Start the engine for measuring and read what it says. Raises CalibrationError."""
-    names = [unit["name"] for unit in engine["units"]]
-    units = [unit_of(name) for name in names]
+    units = [unit_of(unit["name"]) for unit in engine["units"]]
     systemctl("reset-failed", *units)
     if systemctl("restart", *units) != 0:
-        last = "\n".join(line for name in names for line in journal(name).splitlines()[-LINES:])
+        last = "\n".join(line for unit in units for line in journal(unit).splitlines()[-LINES:])
         raise CalibrationError(f"{last}\nengine {engine['name']} does not start without a pinned pool: see above")
-    return parse("\n".join(journal(name) for name in names))
+    return parse("\n".join(journal(unit) for unit in units))
 
 
 def measured(engine: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 """engine.py CONFIG: run one vLLM server in this process and tell systemd "ready" once a completion was answered.
 
 Started by qwen-engine@.service with the release's interpreter. The API key comes as a systemd credential and goes to
-vLLM in its environment, so that it stands on no command line. A child process asks the server until it answers.
+vLLM in its environment, so that it stands on no command line. A child process asks the server until it answers. Nothing
+is imported but liveness.py: by these two files `fingerprint` knows whether an engine runs with what lies there.
 """
 
 from __future__ import annotations

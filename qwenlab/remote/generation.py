@@ -9,7 +9,8 @@ is the last good one.
 Before a deploy puts its files in place it names them by a digest of its own (`attempt DIGEST`). A `restore` that nobody
 asked for keeps that digest as failed, with the reason, until the same is attempted again on purpose or serves after
 all; `attempt` alone prints both, so that the next deploy does not run into the same wall.
-Exit codes: 0 done and serving, 1 not (the last lines say why). Standard library only.
+Exit codes: 0 done and serving, 1 not (the last lines say why). Standard library only, and no file beside this one:
+a deploy that was cut off must not take away the way back.
 """
 
 from __future__ import annotations

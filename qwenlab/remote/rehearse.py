@@ -21,6 +21,7 @@ from typing import Any
 
 from qwenlab.preparation.recipes import RECIPES, mended_config
 from qwenlab.rehearsal.engine_log import parse
+from qwenlab.remote.common.units import journal
 from qwenlab.remote.gating.cards import check_cards, check_driver
 from qwenlab.remote.gating.look import CONFIG, ETC, Gate, Problem
 from qwenlab.remote.gating.room import check_port, check_room
@@ -188,13 +189,6 @@ def attempt(engine: dict[str, Any], wait_s: float) -> dict[str, Any]:
         "cards": used(engine["cards"]) if answers else {},
         "last_lines": [] if answers else said.splitlines()[-LAST_LINES:],
     }
-
-
-def journal(unit: str) -> str:
-    """Everything that the unit's last start said."""
-    subprocess.run(["journalctl", "--sync"], check=False)
-    start = ask("systemctl", "show", "-p", "InvocationID", "--value", unit).strip()
-    return ask("journalctl", f"_SYSTEMD_INVOCATION_ID={start}", "-o", "cat", "--no-pager")
 
 
 def used(cards: list[str]) -> dict[str, int]:

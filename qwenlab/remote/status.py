@@ -8,9 +8,11 @@ import os
 import re
 import subprocess
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
+
+from qwenlab.remote.common.documents import document
+from qwenlab.remote.common.engine_api import address, metrics, total
 
 ETC = Path("/etc/qwen")
 KEY = ETC / "secrets/api_key"
@@ -56,28 +58,19 @@ def unit(name: str) -> dict[str, Any]:
     }
 
 
-def metrics(address: str, key: str | None) -> str:
+def page(engine: str, key: str | None) -> str:
     """An engine's /metrics; empty when it does not answer."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(urllib.request.Request(f"{address}/metrics", headers=headers), timeout=5) as page:
-            return str(page.read().decode(errors="replace"))
+        return metrics(engine, key)
     except OSError:
         return ""
 
 
-def value(page: str, name: str) -> float | None:
-    """Sum of a metric over its labels; None when it is not there."""
-    found = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? ([0-9.e+-]+)$", page, re.MULTILINE)
-    return sum(float(text) for text in found) if found else None
-
-
 def load(before: str, after: str, seconds: float) -> dict[str, float | None]:
     """What an engine does, from its metrics at two moments."""
-    first, second = value(before, TOKENS), value(after, TOKENS)
+    first, second = total(before, TOKENS), total(after, TOKENS)
     rate = None if first is None or second is None else round((second - first) / seconds, 1)
-    return {"tokens_s": rate, **{name: value(after, metric) for name, metric in GAUGES.items()}}
+    return {"tokens_s": rate, **{name: total(after, metric) for name, metric in GAUGES.items()}}
 
 
 def cards() -> list[dict[str, str]]:
@@ -87,15 +80,6 @@ def cards() -> list[dict[str, str]]:
     return [
         {field: row[place] for place, field in enumerate(CARD_FIELDS)} for row in rows if len(row) == len(CARD_FIELDS)
     ]
-
-
-def document(path: Path) -> dict[str, Any]:
-    """A JSON object; empty when it cannot be read."""
-    try:
-        read = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return read if isinstance(read, dict) else {}
 
 
 def driver() -> str | None:
@@ -126,20 +110,19 @@ def status() -> dict[str, Any]:
     engines = []
     for engine in plan.get("engines", []):
         gate = document(ETC / "engines" / f"{engine['name']}.gate.json")
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(gate.get("host", ""), gate.get("host") or "127.0.0.1")
-        engines.append((engine["name"], f"http://{host}:{engine['port']}"))
-    before = {name: metrics(address, key) for name, address in engines}
+        engines.append((engine["name"], address(gate.get("host"), engine["port"])))
+    before = {name: page(base, key) for name, base in engines}
     time.sleep(SAMPLE_S)
     rows = []
-    for name, address in engines:
+    for name, base in engines:
         lines = ask("journalctl", "-u", f"qwen-engine@{name}", "-b", "-o", "cat", "--no-pager", "-n", JOURNAL_LINES)
         verified = document(VERIFY / f"{name}.json")
         rows.append(
             {
                 "name": name,
-                "address": address,
+                "address": base,
                 **unit(name),
-                **load(before[name], metrics(address, key), SAMPLE_S),
+                **load(before[name], page(base, key), SAMPLE_S),
                 "verified": {part: verified[part] for part in ("at", "ok", "release") if part in verified},
                 "journal": lines.splitlines(),
             }

@@ -19,6 +19,8 @@ from typing import Any
 
 from qwenlab.remote.battery.checks import CHECKS, battery
 from qwenlab.remote.battery.server import Engine
+from qwenlab.remote.common.documents import document
+from qwenlab.remote.common.engine_api import address
 
 __all__ = ["CHECKS", "main", "regressions", "table", "verify"]
 
@@ -34,10 +36,8 @@ def verify(plan: dict[str, Any], settings: dict[str, Any], key: str | None, limi
         plan: the engine's part of plan.json.
         settings: what the engine is started with (its YAML file).
     """
-    host = str(settings.get("host") or "127.0.0.1")
-    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     models = settings.get("served-model-name") or [settings["model"]]
-    engine = Engine(plan, f"http://{name}:{plan['port']}", key, models[0], trained=bool(plan["gpus"]))
+    engine = Engine(plan, address(settings.get("host"), plan["port"]), key, models[0], trained=bool(plan["gpus"]))
     checks = battery(engine)
     current = Path(settings["release"])
     result = {
@@ -52,12 +52,12 @@ def verify(plan: dict[str, Any], settings: dict[str, Any], key: str | None, limi
         "predicted": {k: v for k, v in (plan.get("predicted") or {}).items() if v is not None},
     }
     file = RESULTS / f"{plan['name']}.json"
-    before = load(file)
+    before = document(file)
     result["baseline"] = baseline(result, before)
     result["regressions"] = regressions(engine.rates, result["baseline"], limit_percent)
     result["ok"] = not result["regressions"] and all(row["ok"] is not False for row in checks)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    if before is not None:
+    if before:
         file.replace(file.with_suffix(".before.json"))
     fresh = file.with_suffix(".new")
     fresh.write_text(json.dumps(result, indent=1) + "\n")
@@ -70,9 +70,9 @@ def subject(plan: dict[str, Any]) -> list[Any]:
     return [plan["gpus"], plan.get("checkpoint"), plan.get("speculation"), plan["max_model_len"]]
 
 
-def baseline(now: dict[str, Any], before: dict[str, Any] | None) -> dict[str, float]:
+def baseline(now: dict[str, Any], before: dict[str, Any]) -> dict[str, float]:
     """The rates of the last good run of the same subject: a regression that was told once stays one."""
-    if before is None or before.get("subject", now["subject"]) != now["subject"]:
+    if not before or before.get("subject", now["subject"]) != now["subject"]:
         return {}
     known: dict[str, float] = before.get("rates", {}) if before.get("ok", True) else before.get("baseline", {})
     return known
@@ -101,15 +101,6 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def load(file: Path) -> dict[str, Any] | None:
-    """A JSON object; None when there is none that can be read."""
-    try:
-        value = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def driver() -> str | None:
     """Version of the NVIDIA module; None without one."""
     try:
@@ -124,8 +115,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--limit", type=float, default=20.0, help="percent by which a rate may fall")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args(argv)
-    plan = load(ETC / "plan.json")
-    if plan is None:
+    plan = document(ETC / "plan.json")
+    if not plan:
         print(f"{ETC}/plan.json is missing or damaged: deploy again", file=sys.stderr)
         return 1
     key = KEY.read_text().strip() if KEY.exists() else None
@@ -133,7 +124,7 @@ def main(argv: list[str]) -> int:
     for engine in plan["engines"]:
         if options.names and engine["name"] not in options.names:
             continue
-        gate = load(ETC / "engines" / f"{engine['name']}.gate.json") or {}
+        gate = document(ETC / "engines" / f"{engine['name']}.gate.json")
         arguments = {"host": gate.get("host"), "release": gate.get("release", "/opt/qwen/current"), **served(engine)}
         results.append(verify(engine, arguments, key, options.limit))
     good = all(result["ok"] for result in results)

@@ -193,7 +193,7 @@ def test_a_rate_that_fell_is_a_regression() -> None:
 @pytest.mark.parametrize(
     ("before", "wanted"),
     [
-        (None, {}),
+        ({}, {}),
         ({"rates": {"a": 1.0}}, {"a": 1.0}),
         ({"rates": {"a": 1.0}, "ok": True, "subject": ["card"]}, {"a": 1.0}),
         ({"rates": {"a": 0.1}, "ok": False, "subject": ["card"], "baseline": {"a": 1.0}}, {"a": 1.0}),
@@ -202,7 +202,7 @@ def test_a_rate_that_fell_is_a_regression() -> None:
     ids=["first-run", "older-format", "good", "failed", "other-cards"],
 )
 def test_rates_are_held_against_the_last_good_run_on_the_same_cards(
-    before: dict[str, Any] | None, wanted: dict[str, float]
+    before: dict[str, Any], wanted: dict[str, float]
 ) -> None:
     assert verify.baseline({"subject": ["card"]}, before) == wanted
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from qwenlab.remote.battery.server import Engine, FailedError, LeftOutError, counter, must, text_of
+from qwenlab.remote.battery.server import Engine, FailedError, LeftOutError, must, text_of
 
 NEEDLE = "The code of the vault is 7319."
 FILLER = "The grass is green and the sky above the old town is blue today. "
@@ -140,10 +140,10 @@ def check_needle(engine: Engine) -> str:
 def check_prefix(engine: Engine) -> str:
     """A second turn over the same prefix comes from the cache."""
     first = haystack(engine)
-    before = counter(engine.metrics(), "vllm:prefix_cache_hits_total")
+    before = engine.count("vllm:prefix_cache_hits_total")
     more = [{"role": "assistant", "content": "7319"}, {"role": "user", "content": "Thank you."}]
     engine.chat("", messages=[*first, *more], max_tokens=4)
-    hits = counter(engine.metrics(), "vllm:prefix_cache_hits_total") - before
+    hits = engine.count("vllm:prefix_cache_hits_total") - before
     must(hits > 0, "nothing came from the prefix cache")
     return f"{hits:.0f} tokens from the cache"
 
@@ -182,9 +182,8 @@ def check_acceptance(engine: Engine) -> str:
     """The drafter is of use: more than one token a step."""
     if engine.plan.get("speculation") is None:
         raise LeftOutError("no drafter is planned")
-    page = engine.metrics()
-    drafts = counter(page, "vllm:spec_decode_num_drafts_total")
-    accepted = counter(page, "vllm:spec_decode_num_accepted_tokens_total")
+    drafts = engine.count("vllm:spec_decode_num_drafts_total")
+    accepted = engine.count("vllm:spec_decode_num_accepted_tokens_total")
     must(drafts > 0, "the drafter never ran")
     length = 1 + accepted / drafts
     engine.rates["acceptance_length"] = round(length, 2)

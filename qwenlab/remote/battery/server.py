@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
+
+from qwenlab.remote.common.engine_api import metrics, opener, total
 
 TIMEOUT_S = 900
 UNTRAINED_TOKENS = 24  # enough for the mechanics
@@ -79,11 +80,9 @@ class Engine:
         with self.post(path, body) as answer:
             return read_stream(answer)
 
-    def metrics(self) -> str:
-        """Text of /metrics."""
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        with opener().open(urllib.request.Request(f"{self.base}/metrics", headers=headers), timeout=30) as page:
-            return str(page.read().decode(errors="replace"))
+    def count(self, name: str) -> float:
+        """A counter's sum over its labels; 0 when it is not there. Raises OSError when /metrics does not answer."""
+        return total(metrics(self.base, self.key, timeout_s=30), name) or 0.0
 
 
 @dataclass
@@ -102,11 +101,6 @@ class Stream:
         return dict(found[-1]) if found else {}
 
 
-def opener() -> urllib.request.OpenerDirector:
-    """Requests go straight to the engine, whatever proxies the host uses."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
 def read_stream(lines: Any) -> Stream:
     """Read server-sent events to the end."""
     stream, started = Stream(), time.monotonic()
@@ -123,12 +117,6 @@ def read_stream(lines: Any) -> Stream:
             stream.first_s = stream.first_s or stream.last_s
         stream.events.append(event)
     return stream
-
-
-def counter(metrics: str, name: str) -> float:
-    """Sum of a counter over its labels; 0 when it is not there."""
-    pattern = re.compile(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? ([0-9.e+-]+)$", re.MULTILINE)
-    return sum(float(value) for value in pattern.findall(metrics))
 
 
 def text_of(answer: dict[str, Any]) -> str:
