@@ -2,7 +2,8 @@
 
     for path, file in render(plan, settings).items(): ...
 
-Secrets are not among them: they go to the host by another way (qwenlab/operations/secret.py).
+Secrets are not among them: they go to the host by another way (qwenlab/operations/secret.py). Neither are the programs
+that run there (qwenlab/programs.py).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan
+from qwenlab.remote import LIBRARY
 from qwenlab.service.gate_file import END, gate_file
 from qwenlab.settings import Settings
 
@@ -34,41 +35,8 @@ CALIBRATION = f"{ETC}/calibration.json"
 SECRETS = f"{ETC}/secrets"
 API_KEY = f"{SECRETS}/api_key"
 HUB_TOKEN = f"{SECRETS}/hub_token"
-LIBRARY = "/usr/local/lib/qwen"
 UNITS = "/etc/systemd/system"
 ENGINE_UNIT = f"{UNITS}/qwen-engine@.service"
-
-PROGRAMS = {
-    # file below /usr/local/lib/qwen -> what it is for
-    "fetch_uv.py": "puts the pinned uv in place",
-    "build_release.py": "builds an engine release",
-    "fetch_checkpoint.py": "fetches a checkpoint from the hub",
-    "engine.py": "runs one engine and tells systemd when it answers",
-    "fingerprint": "says whether an engine runs with the files that lie there now",
-    "engines-up": "lets qwen.service succeed only when every engine answers",
-    "gate.py": "says before a start whether the engine may start, and why not",
-    "liveness.py": "tells systemd whether a serving engine still generates",
-    "generation.py": "keeps what served well, and brings it back",
-    "status.py": "says how the host serves, as JSON",
-    "verify.py": "asks every engine a small fixed battery of questions",
-    "cards.py": "names the cards' device nodes by UUID",
-    "card_metrics.py": "hands the cards' figures to the node exporter",
-    "rehearse.py": "tries a plan with weights made up by vLLM",
-    "calibrate.py": "measures what engines take beside their KV pools",
-}
-
-
-# Packages that the programs import: they lie beside them, and Python looks there first.
-PACKAGES = (
-    "qwenlab",
-    "qwenlab.remote",
-    "qwenlab.remote.battery",
-    "qwenlab.remote.common",
-    "qwenlab.remote.gating",
-    "qwenlab.preparation",
-    "qwenlab.rehearsal",
-)
-WHOLE_PACKAGES = PACKAGES[2:]  # of the others, it is enough that they are packages
 
 
 @dataclass(frozen=True)
@@ -143,26 +111,6 @@ def _engine_files(engine: EnginePlan, unit: Unit, settings: Settings) -> dict[st
 def drop_in(name: str) -> str:
     """Folder of what is set for one engine's unit alone."""
     return f"{UNITS}/qwen-engine@{name}.service.d"
-
-
-def programs(settings: Settings) -> dict[str, RemoteFile]:
-    """The programs that run on the host, by path."""
-    folder = files("qwenlab.remote")
-    texts = {name: folder.joinpath(name).read_text() for name in PROGRAMS}
-    found = {
-        f"{LIBRARY}/{name}": RemoteFile(text.replace("@RELEASES@", settings.release_directory), "755")
-        for name, text in texts.items()
-    }
-    for package in PACKAGES:
-        for file in sorted(files(package).iterdir(), key=lambda file: file.name):
-            if file.name == "__init__.py" or (package in WHOLE_PACKAGES and file.name.endswith(".py")):
-                found[f"{package_directory(package)}/{file.name}"] = RemoteFile(file.read_text())
-    return found
-
-
-def package_directory(package: str) -> str:
-    """Where a package of the programs lies on the host."""
-    return f"{LIBRARY}/{package.replace('.', '/')}"
 
 
 def apt_file(settings: Settings) -> RemoteFile:

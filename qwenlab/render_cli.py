@@ -17,7 +17,8 @@ from qwenlab.host_inventory import HostInventory
 from qwenlab.monitoring.files import card_files, node_files, watcher_files
 from qwenlab.output import OutputError, named
 from qwenlab.planner import plan
-from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_file, programs, render
+from qwenlab.programs import programs
+from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_file, render
 from qwenlab.settings import Settings
 
 REFUSED = 2

@@ -5,9 +5,17 @@ from __future__ import annotations
 from pyinfra.api.deploy import deploy
 
 from qwenlab.operations import checkpoint, paths
+from qwenlab.operations.paths import Directory
+from qwenlab.programs import FETCHING, directories, modules
 from qwenlab.settings import Settings
 from tasks.engine import build_steps
 from tasks.settings import Desired
+
+
+def fetching_programs() -> None:
+    """The programs that fetch, beside the others."""
+    paths.directories(name="Directories of the programs", wanted=dict.fromkeys(directories(FETCHING), Directory()))
+    paths.files(name="Programs that fetch", files=modules(FETCHING))
 
 
 @deploy("Checkpoints")
@@ -20,8 +28,7 @@ def install(desired: Desired, python: str | None = None) -> None:
     """
     settings, token = desired.settings, desired.secrets.hub_token
     steps = build_steps(settings, desired.bundle) if python is None else ()
-    paths.directories(name="Directories of the programs", wanted=checkpoint.program_directories())
-    paths.files(name="Programs that fetch", files=checkpoint.programs())
+    fetching_programs()
     if settings.model_source == "peer":
         checkpoint.claim(name="What each host needs and has", settings=settings)
     checkpoint.fetch(name="Fetch checkpoints", settings=settings, token=token, steps=steps, python=python)

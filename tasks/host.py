@@ -6,6 +6,7 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 from pyinfra.operations import server
 
+from qwenlab import programs
 from qwenlab.bundle.source import debs_on_host
 from qwenlab.facts.host_base import UserId
 from qwenlab.operations import host as base
@@ -13,19 +14,14 @@ from qwenlab.operations import paths
 from qwenlab.operations.gateway import PACKAGE as HAPROXY
 from qwenlab.operations.monitoring import EXPORTER
 from qwenlab.operations.paths import Directory
+from qwenlab.remote import LIBRARY
 from qwenlab.render import (
     APT_CONF,
     ENGINES,
     ETC,
-    LIBRARY,
     SECRETS,
     RemoteFile,
     apt_file,
-    package_directory,
-    programs,
-)
-from qwenlab.render import (
-    PACKAGES as PROGRAM_PACKAGES,
 )
 from qwenlab.settings import Settings
 from tasks.settings import Desired
@@ -92,7 +88,7 @@ def install(desired: Desired) -> None:
     )
     base.hand_down(name="Files of a former service user", settings=settings)
     paths.directories(name="Directories", wanted=directories(settings))
-    paths.files(name="Programs", files=programs(settings))
+    paths.files(name="Programs", files=programs.programs(settings))
 
 
 def directories(settings: Settings) -> dict[str, Directory]:
@@ -108,5 +104,5 @@ def directories(settings: Settings) -> dict[str, Directory]:
         ENGINES: Directory(),
         SECRETS: Directory(mode="700"),
         LIBRARY: Directory(),
-        **{package_directory(package): Directory() for package in PROGRAM_PACKAGES},
+        **dict.fromkeys(programs.directories(programs.PACKAGES), Directory()),
     }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.operations import checkpoint, paths, rehearsal
+from qwenlab.operations import rehearsal
 from qwenlab.settings import Settings
+from tasks.checkpoints import fetching_programs
 from tasks.engine import build_steps
 from tasks.settings import Desired
 
@@ -20,8 +21,7 @@ def check(settings: Settings) -> None:
 def run(desired: Desired) -> None:
     """Start the planned engines with made-up weights."""
     settings = desired.settings
-    paths.directories(name="Directories of the programs", wanted=checkpoint.program_directories())
-    paths.files(name="Programs that fetch", files=checkpoint.programs())
+    fetching_programs()
     rehearsal.rehearse(
         name="Engines with made-up weights",
         settings=settings,

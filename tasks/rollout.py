@@ -6,7 +6,8 @@ from pyinfra.api.deploy import deploy
 
 from qwenlab.operations import calibration, cuda, engine, gateway, generation, paths, rollout, service, verification
 from qwenlab.operations.rollout import Step
-from qwenlab.render import API_KEY, RemoteFile, programs
+from qwenlab.programs import programs
+from qwenlab.render import API_KEY, RemoteFile
 from tasks.engine import build_steps
 from tasks.host import directories
 from tasks.settings import Desired

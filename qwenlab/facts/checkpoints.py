@@ -9,8 +9,7 @@ from typing import Any
 from pyinfra.api.facts import FactBase
 
 from qwenlab.facts.answers import reading, value_of
-
-LIBRARY = "/usr/local/lib/qwen"
+from qwenlab.remote import LIBRARY
 
 
 @dataclass(frozen=True)

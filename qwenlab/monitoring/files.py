@@ -13,7 +13,9 @@ import yaml
 from qwenlab.monitoring.alerts import rules
 from qwenlab.monitoring.dashboard import dashboard
 from qwenlab.monitoring.targets import CERTIFICATES, KEYS, Target
-from qwenlab.render import LIBRARY, UNITS, RemoteFile, programs, template
+from qwenlab.programs import programs
+from qwenlab.remote import LIBRARY
+from qwenlab.render import UNITS, RemoteFile, template
 from qwenlab.settings import Settings
 from qwenlab.settings.monitoring import NODE_PORT
 

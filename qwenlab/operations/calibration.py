@@ -22,7 +22,8 @@ from qwenlab.operations.planning import host_inventory, safe_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.measured import measurement_of
 from qwenlab.planner.plan import EnginePlan, HostPlan
-from qwenlab.render import LIBRARY, render
+from qwenlab.remote import LIBRARY
+from qwenlab.render import render
 from qwenlab.service.calibration import due, job, table
 from qwenlab.settings import Settings
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping
-from importlib.resources import files
 from typing import Any
 
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
@@ -16,40 +15,20 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from qwenlab.engine.release import BuildStep
-from qwenlab.facts.checkpoints import LIBRARY, CheckpointState, CheckpointStates, HostAddresses, UnusedCheckpoints
+from qwenlab.facts.checkpoints import CheckpointState, CheckpointStates, HostAddresses, UnusedCheckpoints
 from qwenlab.operations.checkpoint_job import base_of, checkpoints_of, job_of, unit_of
 from qwenlab.operations.checkpoint_lab import Lab, Served, lab_of
 from qwenlab.operations.checkpoint_progress import amount, follow
 from qwenlab.operations.checkpoint_units import start_fetch, start_server, stop_server
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
-from qwenlab.operations.paths import Directory
 from qwenlab.operations.planning import host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import Checkpoint
+from qwenlab.remote import LIBRARY
 from qwenlab.remote.generation import KEPT
-from qwenlab.render import ETC, RemoteFile, checkpoint_directory
+from qwenlab.render import ETC, checkpoint_directory
 from qwenlab.settings import Settings
-
-PACKAGES = ("qwenlab", "qwenlab.remote", "qwenlab.remote.checkpoint", "qwenlab.preparation")
-WHOLE_PACKAGES = PACKAGES[2:]  # of the others, the programs need no more than that they are packages
-
-
-def programs() -> dict[str, RemoteFile]:
-    """The modules that fetch, verify, serve and prepare, by path on the host."""
-    found = {}
-    for package in PACKAGES:
-        for file in files(package).iterdir():
-            wanted = file.name == "__init__.py" or package in WHOLE_PACKAGES
-            if wanted and file.name.endswith(".py"):
-                path = f"{LIBRARY}/{package.replace('.', '/')}/{file.name}"
-                found[path] = RemoteFile(file.read_text())
-    return dict(sorted(found.items()))
-
-
-def program_directories() -> dict[str, Directory]:
-    """Their directories, parents first."""
-    return {f"{LIBRARY}/{package.replace('.', '/')}": Directory() for package in PACKAGES}
 
 
 def whole_places(settings: Settings, wanted: list[Checkpoint]) -> frozenset[str]:

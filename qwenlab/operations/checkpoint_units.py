@@ -13,9 +13,9 @@ from typing import Any
 
 from pyinfra.api.command import QuoteString, StringCommand
 
-from qwenlab.facts.checkpoints import LIBRARY
 from qwenlab.operations.checkpoint_job import RUN
 from qwenlab.operations.checkpoint_progress import locked
+from qwenlab.remote import LIBRARY
 from qwenlab.settings import Settings
 
 SERVER_UNIT = "qwen-checkpoints"

@@ -17,7 +17,7 @@ from qwenlab.engine.release import UV, BuildStep, build_job, choose_python, prox
 from qwenlab.facts.engine_release import EngineReleases, EngineState
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.refusal import refusal
-from qwenlab.render import LIBRARY
+from qwenlab.remote import LIBRARY
 from qwenlab.settings import Settings
 
 

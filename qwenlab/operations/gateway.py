@@ -22,7 +22,8 @@ from qwenlab.operations.paths import put, stale
 from qwenlab.operations.planning import expected_plan, host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import HostPlan
-from qwenlab.render import LIBRARY, RemoteFile
+from qwenlab.remote import LIBRARY
+from qwenlab.render import RemoteFile
 from qwenlab.settings import Settings
 from qwenlab.settings.fields import is_host_name
 

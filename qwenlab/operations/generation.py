@@ -9,7 +9,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from qwenlab.facts.generation import GenerationSaved
-from qwenlab.render import LIBRARY
+from qwenlab.remote import LIBRARY
 
 PROGRAM = f"{LIBRARY}/generation.py"
 

@@ -22,7 +22,7 @@ from qwenlab.operations.patch import with_series
 from qwenlab.operations.planning import expected_plan, host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import HostPlan
-from qwenlab.render import LIBRARY
+from qwenlab.remote import LIBRARY
 from qwenlab.service.rehearsal import RUN, in_the_way, job, lines, ok
 from qwenlab.settings import Settings
 

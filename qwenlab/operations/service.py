@@ -26,15 +26,15 @@ from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import put, write
 from qwenlab.operations.planning import host_inventory, host_plan, safe_plan
 from qwenlab.operations.refusal import refusal
+from qwenlab.programs import programs
+from qwenlab.remote import LIBRARY
 from qwenlab.render import (
     API_KEY,
     ENGINES,
     JOURNAL_CONF,
-    LIBRARY,
     PLAN,
     RemoteFile,
     drop_in,
-    programs,
     render,
     units_of,
 )

@@ -28,7 +28,8 @@ from qwenlab.operations.paths import stale
 from qwenlab.operations.planning import host_inventory, safe_plan
 from qwenlab.planner.measured import PLAY
 from qwenlab.planner.plan import HostPlan
-from qwenlab.render import programs, render, units_of
+from qwenlab.programs import programs
+from qwenlab.render import render, units_of
 from qwenlab.service.report import Report, Service
 from qwenlab.settings import Settings
 

@@ -15,7 +15,7 @@ from qwenlab.facts.peer_verdicts import PeerTest, PeerVerdict
 from qwenlab.facts.verification import VerifyResults
 from qwenlab.operations.planning import host_plan
 from qwenlab.operations.refusal import refusal
-from qwenlab.render import LIBRARY
+from qwenlab.remote import LIBRARY
 from qwenlab.settings import Settings
 
 BAD = ("wrong", "hang", "froze", "failed")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from qwenlab.rehearsal.engine_log import EngineLog, parse
+from qwenlab.remote import LIBRARY
 from qwenlab.remote.common.units import journal
 
 ETC = Path("/etc/qwen")
@@ -28,7 +29,6 @@ OWNER = 0
 RUN = Path("/run/qwen-calibrate")
 UNITS = Path("/run/systemd/system")
 DROP_IN = "calibrate.conf"
-LIBRARY = "/usr/local/lib/qwen"
 LINES = 30
 STARTS = 2  # a cold start compiles, and is measured again from the caches
 DROP_IN_TEXT = """\

@@ -21,6 +21,7 @@ from typing import Any
 
 from qwenlab.preparation.recipes import RECIPES, mended_config
 from qwenlab.rehearsal.engine_log import parse
+from qwenlab.remote import LIBRARY
 from qwenlab.remote.common.units import journal
 from qwenlab.remote.gating.cards import check_cards, check_driver
 from qwenlab.remote.gating.look import CONFIG, ETC, Gate, Problem
@@ -31,7 +32,6 @@ RESULT = Path("/run/qwen-rehearsal.json")
 STOPPED = RUN / "stopped"
 UMBRELLA = "qwen.service"
 UNIT = Path("/run/systemd/system/qwen-rehearsal@.service")
-LIBRARY = "/usr/local/lib/qwen"
 SMALL = 64 << 20  # bytes; what is larger is weights
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack")
 CHECKS = (check_driver, check_cards, check_room, check_port)

@@ -8,6 +8,7 @@ from typing import Any
 
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan
 from qwenlab.rehearsal.engine_log import EngineLog, RankUse
+from qwenlab.remote import LIBRARY
 from qwenlab.render import checkpoint_directory, engine_unit, environment_file, units_of
 from qwenlab.service.calibration import SHOW_TRANSPORTS, transports_noted
 from qwenlab.service.diagnosis import diagnose
@@ -18,7 +19,6 @@ RUN = "/run/qwen-rehearsal"
 RESULT = f"{RUN}.json"
 MODELS = f"{RUN}/models"
 HOME = "/tmp"  # the unit's private one: caches of a model that does not exist are of no use to anybody
-LIBRARY = "/usr/local/lib/qwen"
 GIB_IN_MIB = 1024
 
 

@@ -21,6 +21,7 @@ from qwenlab.operations.checkpoint_progress import Rate, Report, amount, line, p
 from qwenlab.operations.checkpoint_units import start_fetch
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, HostPlan
+from qwenlab.programs import FETCHING, directories, modules
 from qwenlab.remote.checkpoint.job import Job
 from qwenlab.settings import Settings, SettingsError, load
 from tests.operations.fake import commands
@@ -115,12 +116,12 @@ def test_a_prepared_checkpoint_is_fetched_as_it_is_and_prepared_beside_it() -> N
 
 
 def test_every_module_that_runs_on_the_host_is_put_there() -> None:
-    paths = checkpoint.programs()
+    paths = modules(FETCHING)
     for module in ("remote/checkpoint/fetch.py", "remote/checkpoint/serve.py", "preparation/prepare.py", "__init__.py"):
         assert f"/usr/local/lib/qwen/qwenlab/{module}" in paths
     assert not any("pyinfra" in file.content or "pydantic" in file.content for file in paths.values())
     parents = {path.rpartition("/")[0] for path in paths}
-    assert parents == set(checkpoint.program_directories())
+    assert parents == set(directories(FETCHING))
 
 
 def test_the_one_that_has_it_serves_else_the_first_that_needs_it() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from qwenlab.driver import toolkit
-from qwenlab.render import UNITS, programs
+from qwenlab.programs import programs
+from qwenlab.render import UNITS
 from tests.driver.states import wishes
 
 

@@ -15,8 +15,9 @@ import yaml
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan, NodeProcess, Workload
+from qwenlab.programs import PROGRAMS, programs
 from qwenlab.remote.gating.files import END
-from qwenlab.render import PROGRAMS, RemoteFile, apt_file, environment_file, programs, render
+from qwenlab.render import RemoteFile, apt_file, environment_file, render
 from qwenlab.settings import Settings, load
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -182,7 +183,7 @@ def test_every_program_is_there_and_knows_where_releases_lie() -> None:
     assert not any("@RELEASES@" in file.content for file in found.values())
 
 
-# the parts of fetch_checkpoint.py come with the checkpoints: tests/checkpoint/test_operation.py
+# fetch_checkpoint.py runs in a release, whose huggingface_hub it wants
 @pytest.mark.parametrize("program", sorted({one for one in PROGRAMS if one.endswith(".py")} - {"fetch_checkpoint.py"}))
 def test_a_program_finds_its_parts_beside_it_and_nothing_else_of_qwenlab(tmp_path: Path, program: str) -> None:
     for path, file in programs(settings()).items():
