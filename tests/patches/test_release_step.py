@@ -12,7 +12,9 @@ from qwenlab.engine.release import PythonChoice, release_id
 from qwenlab.operations.patch import NoSeries, series_steps
 from qwenlab.planner.plan import HostPlan, Speculation
 from qwenlab.settings import Settings, load
-from tests.patches.test_series import EDIT, engine, folder_sha, host_plan, theirs
+from tests.patches.test_checking import EDIT
+from tests.patches.test_extra_series import folder_sha, theirs
+from tests.patches.test_series import engine, host_plan
 
 __all__ = ["theirs"]  # the fixture
 

@@ -11,7 +11,7 @@ from qwenlab.planner import plan
 from qwenlab.planner.checks import NO_DRIVER
 from qwenlab.settings import load
 from tests.facts.hosts import corpus
-from tests.planner.test_choice import INVENTORIES, only, planned
+from tests.planner.choosing import INVENTORIES, only, planned
 
 WRONG_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
     # machine, settings, code, words

@@ -3,56 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from qwenlab.host_inventory import Gpu, HostInventory
-from qwenlab.planner import plan
 from qwenlab.planner.cards import cards_of
 from qwenlab.planner.choose import choose
 from qwenlab.planner.layouts import splits
 from qwenlab.planner.memory import budget, kv_layout, pool
-from qwenlab.planner.plan import EnginePlan, HostPlan, Speculation
+from qwenlab.planner.plan import Speculation
 from qwenlab.planner.planning import search_of
 from qwenlab.planner.rules import violations
 from qwenlab.planner.shape import EngineShape
 from qwenlab.settings import load
-from tests.planner.machines import MACHINES, inventories
-
-INVENTORIES = inventories()
-WORKLOADS = ("chat", "batch", "long", "edit")
-
-
-def planned(machine: str, workload: str = "chat", **settings: Any) -> HostPlan:
-    given = {"qwen_workload": workload, **{f"qwen_{name}": value for name, value in settings.items()}}
-    return plan(INVENTORIES[machine], load(given))
-
-
-def only(host: HostPlan) -> EnginePlan:
-    assert host.status == "planned"
-    assert len(host.engines) == 1
-    return host.engines[0]
-
-
-def form(engine: EnginePlan) -> tuple[int, int, int]:
-    return engine.tp, engine.pp, engine.dp
-
-
-def names(machine: str, engine: EnginePlan) -> list[str]:
-    by_uuid = {gpu.uuid: gpu.name or "" for gpu in INVENTORIES[machine].gpus}
-    return [by_uuid[uuid].removeprefix("NVIDIA ").removeprefix("GeForce ") for uuid in engine.gpus]
-
-
-def speed(engine: EnginePlan) -> float:
-    assert engine.predicted is not None
-    return engine.predicted.decode_tok_s
-
-
-def aggregate(engine: EnginePlan) -> float:
-    assert engine.predicted is not None
-    assert engine.predicted.aggregate_tok_s is not None
-    return engine.predicted.aggregate_tok_s
+from tests.planner.choosing import INVENTORIES, WORKLOADS, aggregate, form, names, only, planned, speed
+from tests.planner.machines import MACHINES
 
 
 def test_the_matrix_has_at_least_sixty_machines_with_names_of_their_own() -> None:
@@ -266,120 +230,6 @@ def test_wsl2_plans_with_less_memory_than_the_card_reports() -> None:
     assert wsl2.kv is not None
     assert sum(rank.in_use for rank in wsl2.memory) > sum(rank.in_use for rank in native.memory)
     assert wsl2.env["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:False"
-
-
-def test_an_8_gb_laptop_is_refused_with_what_would_fit() -> None:
-    host = planned("laptop-8gb")
-    assert host.status == "refused"
-    (refusal,) = host.refusals
-    assert refusal.code == "too-little-memory"
-    assert "What would fit: one card with " in refusal.text
-    assert "cards like this one" in refusal.text
-
-
-@pytest.mark.parametrize(
-    ("machine", "settings", "code"),
-    [
-        ("1x3090", {"context": 262_145}, "context-too-long"),
-        ("2x3060", {"context": 262_144, "kv_cache_dtype": "bfloat16"}, "override-impossible"),
-        ("1x3090", {"tensor_parallel": 2}, "override-impossible"),
-        ("3x3090", {"data_parallel": 4}, "override-impossible"),
-        ("1x3090", {"checkpoint": "no-such"}, "override-impossible"),
-        ("1x3090", {"cards": ["7"]}, "not-selected"),
-    ],
-)
-def test_what_cannot_be_planned_is_refused_with_a_code(machine: str, settings: dict[str, Any], code: str) -> None:
-    host = planned(machine, **settings)
-    assert host.status == "refused"
-    assert [refusal.code for refusal in host.refusals] == [code]
-    assert host.engines == ()
-
-
-def test_a_context_that_is_too_long_is_answered_with_the_longest_that_fits() -> None:
-    (refusal,) = planned("1x5080", context=131_072).refusals
-    assert refusal.code == "context-too-long"
-    longest = int(refusal.text.split("longest context that fits is ")[1].split()[0].replace(",", ""))
-    assert only(planned("1x5080", context=longest)).max_model_len == longest
-    assert planned("1x5080", context=longest + 2048).status == "refused"
-
-
-def test_a_host_without_cards_is_refused() -> None:
-    host = plan(HostInventory(), load({}))
-    assert [refusal.code for refusal in host.refusals] == ["no-gpu"]
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"compute_capability": (6, 1), "name": "NVIDIA GeForce GTX 1080 Ti"}, "too-old"),
-        ({"compute_capability": (7, 5), "name": "NVIDIA GeForce RTX 2080 Ti"}, "silicon-too-old"),
-        ({"mig_enabled": True}, "mig"),
-        ({"usable": False, "unusable_because": "Xid 79"}, "unusable"),
-        ({"memory_total_mib": None}, "memory-unknown"),
-    ],
-)
-def test_cards_that_cannot_serve_say_why(change: dict[str, Any], code: str) -> None:
-    inventory = INVENTORIES["1x3090"]
-    gpu: Gpu = inventory.gpus[0].model_copy(update=change)
-    host = plan(inventory.model_copy(update={"gpus": (gpu,)}), load({}))
-    assert [refusal.code for refusal in host.refusals] == [code]
-
-
-def test_overrides_win_and_the_plan_says_what_they_cost() -> None:
-    free = only(planned("2x3090-pcie"))
-    forced = planned("2x3090-pcie", data_parallel=2, speculation="mtp")
-    engine = only(forced)
-    assert (engine.dp, engine.speculation and engine.speculation.method) == (2, "mtp")
-    told = [text for text in forced.warnings if "qwen_data_parallel" in text and "qwen_speculation" in text]
-    assert len(told) == 1
-    assert "TP=2" in told[0]
-    assert "% less" in told[0]
-    assert speed(free) > speed(engine)
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"tensor_parallel": 2}, (2, 1)),
-        ({"pipeline_parallel": 2}, (1, 2)),
-        ({"layer_split": [24, 40]}, (1, 2)),
-    ],
-)
-def test_fixed_parallel_sizes_are_taken(settings: dict[str, Any], expected: tuple[int, int]) -> None:
-    engine = only(planned("2x3090-pcie", **settings))
-    assert (engine.tp, engine.pp) == expected
-    if "layer_split" in settings:
-        assert engine.partition == (24, 40)
-
-
-def test_a_single_copy_per_port_can_be_asked_for() -> None:
-    host = planned("2x3090-pcie", "batch", data_parallel=1, tensor_parallel=1)
-    assert [form(engine) for engine in host.engines] == [(1, 1, 1), (1, 1, 1)]
-    assert len({engine.port for engine in host.engines}) == 2
-
-
-def test_only_the_named_cards_are_planned_with() -> None:
-    inventory = INVENTORIES["3x3090"]
-    host = planned("3x3090", cards=[inventory.gpus[1].uuid])
-    assert only(host).gpus == (inventory.gpus[1].uuid,)
-    assert {card.gpu for card in host.idle} == {inventory.gpus[0].uuid, inventory.gpus[2].uuid}
-
-
-def test_quality_decides_between_four_and_eight_bits() -> None:
-    formats = {
-        quality: only(planned("2x3090-nvlink", quality=quality)).checkpoint.format
-        for quality in ("speed", "balanced", "fidelity")
-    }
-    assert formats["speed"].startswith("int4")
-    assert formats["balanced"].startswith("int4")
-    assert formats["fidelity"] in ("fp8", "w8a16", "bf16")
-
-
-def test_vision_costs_memory_where_the_tower_lies() -> None:
-    without, seeing = only(planned("1x3090")), only(planned("1x3090", vision=True))
-    assert without.kv is not None
-    assert seeing.kv is not None
-    assert seeing.memory[0].weights > without.memory[0].weights + 0.8
 
 
 TOO_SMALL = {"laptop-8gb", "1x3060"}

@@ -10,7 +10,7 @@ from qwenlab.host_inventory import PcieLink, PowerLimit
 from qwenlab.planner import plan
 from qwenlab.settings import load
 from tests.facts.hosts import corpus
-from tests.planner.test_choice import INVENTORIES, only
+from tests.planner.choosing import INVENTORIES, only
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,14 @@
-"""Settings: what is refused, with which words; what the documents say."""
+"""Settings: what is taken, and what is refused with which words."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qwenlab.planner.checks import checkpoint_names, kv_dtype_names
-from qwenlab.settings import Settings, SettingsError, document, load
-from qwenlab.settings.document import GROUP_DATA, MARKDOWN, default_of, group_data, markdown
+from qwenlab.settings import Settings, SettingsError, load
 from qwenlab.settings.fields import LONGEST_S
-from qwenlab.settings.model import GROUPS
-from qwenlab.settings.origin import group_file, inventory_argument, places
 from qwenlab.settings.pairs import from_pairs
 
 CPU = {"qwen_engine": "cpu", "qwen_cpu_checkpoint": "lab/tiny", "qwen_cpu_revision": "a" * 40}
@@ -278,66 +274,3 @@ def test_without_a_key_only_loopback_is_served(data: dict[str, Any], address: st
 def test_where_wheels_come_from(data: dict[str, Any], sources: tuple[str, ...], indexes: tuple[str, ...]) -> None:
     settings = load(data)
     assert (settings.wheel_sources, settings.index_urls) == (sources, indexes)
-
-
-def test_every_setting_belongs_to_one_documented_group_and_has_a_meaning() -> None:
-    owners = [name for group in GROUPS for name in document.own_fields(group)]
-    assert sorted(owners) == sorted(Settings.model_fields)
-    assert all(field.description for field in Settings.model_fields.values())
-
-
-def test_defaults_satisfy_the_model() -> None:
-    settings = load({})
-    assert {name: getattr(settings, name) for name in Settings.model_fields} == {
-        name: default_of(field) for name, field in Settings.model_fields.items()
-    }
-
-
-def test_the_documents_follow_the_model() -> None:
-    assert MARKDOWN.read_text() == markdown(), "run: python -m qwenlab settings --write"
-    assert GROUP_DATA.read_text() == group_data(GROUP_DATA.read_text()), "run: python -m qwenlab settings --write"
-
-
-def test_uncommenting_the_whole_list_changes_nothing() -> None:
-    lines = GROUP_DATA.read_text().split(document.MARKER)[1].splitlines()
-    source = "\n".join(line.removeprefix("# ") for line in lines if line.startswith("# qwen_"))
-    data: dict[str, Any] = {}
-    exec(source, data)
-    assert load(data) == load({})
-
-
-def test_renewing_the_list_keeps_what_the_owner_wrote() -> None:
-    mine = "qwen_port = 9000\n" + document.MARKER + "old list\n"
-    assert group_data(mine).startswith("qwen_port = 9000\n" + document.MARKER)
-    assert "old list" not in group_data(mine)
-
-
-def test_a_stale_document_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
-    monkeypatch.setattr(document, "ROOT", tmp_path)
-    monkeypatch.setattr(document, "MARKDOWN", tmp_path / "settings.md")
-    monkeypatch.setattr(document, "GROUP_DATA", tmp_path / "all.py")
-    assert document.main(["--check"]) == 1
-    assert "settings.md is stale" in capsys.readouterr().err
-    assert document.main(["--write"]) == 0
-    assert document.main(["--check"]) == 0
-
-
-def test_the_strongest_layer_names_the_place() -> None:
-    layers = [("--data", {"a": 1}), ("inventory/lab.py", {"a": 2, "b": 2}), ("group_data/all.py", {"b": 3, "c": 3})]
-    assert places(layers) == {"a": "--data", "b": "inventory/lab.py", "c": "group_data/all.py"}
-
-
-def test_group_data_beside_the_inventory_wins_over_that_of_the_folder(tmp_path: Path) -> None:
-    near, far = tmp_path / "inventory", tmp_path
-    for folder in (near, far):
-        (folder / "group_data").mkdir(parents=True, exist_ok=True)
-        (folder / "group_data" / "gpus.py").touch()
-    assert group_file("gpus", [far, near], "lab.py") == str(near / "group_data" / "gpus.py")
-    assert group_file("other", [far, near], "lab.py") == "group 'other' in lab.py"
-
-
-def test_the_inventory_is_found_on_the_command_line(tmp_path: Path) -> None:
-    lab = tmp_path / "lab.py"
-    lab.touch()
-    assert inventory_argument(["-y", str(lab), "deploy.py"]) == str(lab)
-    assert inventory_argument(["@local", "deploy"]) == "the inventory"
