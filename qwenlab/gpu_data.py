@@ -130,11 +130,13 @@ def of_cut_name(name: str, memory_mib: int | None = None) -> tuple[GpuSpec, ...]
     cards = {
         card.name: card for whole, card in _by_name().items() if start and whole.startswith(start) and whole != start
     }
-    return tuple(
+    fitting = tuple(
         card
         for card in cards.values()
         if memory_mib is None or any(_is_size(memory_mib / 1024, size) for size in card.memory_gib)
     )
+    # other memory than any of them was sold with: a card whose memory was exchanged (an RTX 4080 SUPER with 32 GB)
+    return fitting or tuple(cards.values())
 
 
 def family_of(device_id: str | int) -> GpuFamily | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from qwenlab.facts.findings import Findings, error, info, warning
+from qwenlab.facts.readings import REPAIR_FAILED, REPAIR_PENDING
 from qwenlab.host_inventory import Diagnosis
 
 _NARROW_SHARE = 0.5
@@ -93,6 +94,36 @@ def sensors(findings: Findings) -> Iterable[Diagnosis]:
             )
 
 
+def worn_memory(findings: Findings) -> Iterable[Diagnosis]:
+    """Memory rows that the card exchanges at its next reset, or no longer can. With a pending exchange new work is
+    safe, a failed one is a reason to return the card (NVIDIA, GPU Memory Error Management)."""
+    for card in findings.cards:
+        if card.memory_repair == REPAIR_FAILED:
+            yield warning(
+                "memory_worn",
+                f"{card.label}: broken memory rows and no spare ones left; the card is due for replacement.",
+                gpu=card.identity,
+            )
+        elif card.memory_repair == REPAIR_PENDING:
+            yield info(
+                "memory_repair_pending",
+                f"{card.label}: broken memory is replaced by spare rows at the next reset; reboot at a quiet hour.",
+                gpu=card.identity,
+            )
+
+
+def licences(findings: Findings) -> Iterable[Diagnosis]:
+    """A virtual GPU that has no licence slows down, then refuses new CUDA contexts (NVIDIA/gpu-operator 220)."""
+    for card in findings.cards:
+        if (card.licence or "").lower().startswith("unlicensed"):
+            yield warning(
+                "vgpu_unlicensed",
+                f"{card.label}: {card.licence}. Without a licence a virtual GPU is slowed down after a while and "
+                "refuses new programs; see /etc/nvidia/gridd.conf, `systemctl status nvidia-gridd` and the clock.",
+                gpu=card.identity,
+            )
+
+
 def bar1(findings: Findings) -> Iterable[Diagnosis]:
     """Peer mappings live in BAR1; a full one refuses the next."""
     for card in findings.cards:
@@ -174,6 +205,8 @@ RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (
     conflicts,
     peers,
     sensors,
+    worn_memory,
+    licences,
     bar1,
     narrow_slot,
     replays,

@@ -15,6 +15,7 @@ OLDEST_KERNEL = (5, 4)
 # manylinux_2_31: the tag of current vLLM wheels.
 OLDEST_GLIBC = (2, 31)
 _SHM_GIB = 8.0
+_ONE_SWITCH = (Ancestor.PIX, Ancestor.PXB)
 
 
 def no_card(findings: Findings) -> Iterable[Diagnosis]:
@@ -86,14 +87,16 @@ def shared_memory(findings: Findings) -> Iterable[Diagnosis]:
 
 
 def peer_redirection(findings: Findings) -> Iterable[Diagnosis]:
-    """ACS or an IOMMU sends peer traffic up to the host bridge: close pairs hang, far ones work (NVIDIA/nccl 667)."""
+    """ACS or an IOMMU sends peer traffic up to the host bridge: pairs of one switch hang (NVIDIA/nccl 667), and so do
+    cards of different root ports that have peer access (NVIDIA/nccl 2079 at PHB, vllm-project/vllm 51513 at NODE)."""
     host = findings.host
-    close = any(pair.ancestor in (Ancestor.PIX, Ancestor.PXB) and not pair.nvlink_lanes for pair in host.pairs)
-    if host.acs_redirects and close:
+    plain = [pair for pair in host.pairs if not pair.nvlink_lanes]
+    if host.acs_redirects and any(pair.ancestor in _ONE_SWITCH or pair.peer_read for pair in plain):
         yield warning(
             "acs_redirects_peers",
-            "PCIe ACS redirects traffic between cards of one switch: peer copies may hang. Switch ACS off for these "
-            "bridges, or the IOMMU off in the firmware, or leave peer access off.",
+            "PCIe ACS redirects traffic between cards through the IOMMU: peer copies may hang, between cards of one "
+            "switch and of two root ports alike. Switch ACS off for the bridges above them (firmware, or `setpci -s "
+            "BRIDGE ECAP_ACS+6.w=0000` until the next boot), or the IOMMU, or leave peer access off.",
         )
 
 

@@ -16,7 +16,14 @@ _CUDA_101 = "until then CUDA may refuse every card of the host (cuInit error 101
 _TEXTS = {
     "bar_space": (
         "The firmware left no address space for the card's memory window (BAR1). Switch on 'Above 4G decoding' and "
-        "'Resizable BAR' in the firmware, or boot with pci=realloc; reinstalling the driver does not help."
+        "'Resizable BAR' in the firmware, or boot with pci=realloc; a virtual machine needs a larger 64-bit window "
+        "from its host; reinstalling the driver does not help."
+    ),
+    # NVIDIA/open-gpu-kernel-modules pull request 1109: seen behind Thunderbolt; without the enlargement the card runs.
+    "bar_resize_failed": (
+        "The driver gave a card up because its memory window (BAR1) could not be enlarged, as behind Thunderbolt: "
+        "`options nvidia NVreg_EnableResizableBar=0` in /etc/modprobe.d, without any file that sets it to 1, then "
+        "reboot. The card runs with the small window."
     ),
     "module_key_rejected": (
         "Secure Boot rejected the module's signature: use the distribution's pre-signed linux-modules-nvidia "

@@ -55,6 +55,8 @@ _CONDITIONS: tuple[tuple[str, str], ...] = (
     ("firmware_missing", r"Direct firmware load for nvidia/[^\n]*gsp[^\n]* failed|"
                          r"RmFetchGspRmImages: No firmware image"),
     ("held_by_other_driver", r"NVRM: The NVIDIA probe routine was not called for"),
+    # nv-pci.c: a refused enlargement of BAR1 ends the probe; bridges of Thunderbolt have no room for it.
+    ("bar_resize_failed", r"NVRM: Fatal Error while attempting to resize PCIe BARs"),
     ("insufficient_power", r"GPU does not have the necessary power cables connected"),
 )  # fmt: skip
 

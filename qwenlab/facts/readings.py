@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROHIBITED = "Prohibited"  # compute mode
+# Rows or pages of the card's memory: to be exchanged at the next reset, or none left to exchange them with.
+REPAIR_PENDING, REPAIR_FAILED = "pending", "failed"
 # Kernel drivers that keep a card for a virtual machine: VFIO's, Xen's, and the stub that only holds it.
 FOREIGN_DRIVERS = ("vfio-pci", "pciback", "xen-pciback", "pci-stub")
 
@@ -67,6 +69,8 @@ class CardReading:
     fabric: str | None = None
     kernel_driver: str | None = None
     sensor_fault: str | None = None
+    memory_repair: str | None = None  # REPAIR_PENDING or REPAIR_FAILED
+    licence: str | None = None
     fault: str | None = None
 
 

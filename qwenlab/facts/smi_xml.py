@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from qwenlab.facts import smi_values
-from qwenlab.facts.readings import CardReading, MigReading, ParseError, Reading
+from qwenlab.facts.readings import REPAIR_FAILED, REPAIR_PENDING, CardReading, MigReading, ParseError, Reading
 from qwenlab.pci_address import bus_id
 
 
@@ -90,6 +90,10 @@ def _card(index: int, gpu: ElementTree.Element) -> CardReading:
         replays=smi_values.whole(value("pci/replay_counter")),
         processes=len(gpu.findall("processes/process_info")),
         fabric=smi_values.word(value("fabric/state")),
+        memory_repair=_memory_repair(gpu),
+        licence=smi_values.word(
+            first("vgpu_software_licensed_product/license_status", "grid_licensed_product/license_status")
+        ),
         fault=_fault(gpu),
     )
 
@@ -101,6 +105,18 @@ def _fault(gpu: ElementTree.Element) -> str | None:
     recovery = gpu.findtext("gpu_recovery_action") or ""
     needs = f"needs recovery: {recovery.strip()}" if re.search(r"reboot|reset|drain", recovery, re.IGNORECASE) else None
     return next((word for word in (*found, needs) if word), None)
+
+
+def _memory_repair(gpu: ElementTree.Element) -> str | None:
+    """Row remapping (Ampere and later), page retirement (before)."""
+    pending = (
+        "remapped_rows/remapped_row_pending",
+        "retired_pages/pending_retirement",
+        "retired_pages/pending_blacklist",
+    )
+    if smi_values.switch(gpu.findtext("remapped_rows/remapped_row_failure")):
+        return REPAIR_FAILED
+    return REPAIR_PENDING if any(smi_values.switch(gpu.findtext(path)) for path in pending) else None
 
 
 def _mig(item: ElementTree.Element) -> MigReading:

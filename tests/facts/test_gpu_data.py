@@ -114,6 +114,13 @@ def test_a_cut_name_that_fits_several_cards_tells_what_they_share() -> None:
     assert gpu_data.of_cut_name("NVIDIA RTX PRO 6000", 97887) == (), "a whole name is not a cut one"
 
 
+def test_a_cut_name_with_exchanged_memory_keeps_its_candidates() -> None:
+    """An RTX 4080 SUPER with 32 GB (syv-ai/HyperQwen 149): no card of that start was sold with as much."""
+    alike = gpu_data.of_cut_name("NVIDIA GeForce RTX 4080 ...", 32760)
+    assert "NVIDIA GeForce RTX 4080 SUPER" in [card.name for card in alike]
+    assert gpu_data.in_common(alike)["compute_capability"] == (8, 9)
+
+
 @pytest.mark.parametrize(
     ("device_id", "module", "last_branch"),
     [

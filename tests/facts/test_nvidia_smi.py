@@ -146,3 +146,28 @@ def test_a_box_from_which_a_card_is_missing() -> None:
 def test_the_list_gives_names_and_uuids() -> None:
     reading = parse_list("GPU 0: NVIDIA A30 (UUID: GPU-b93fcc11-c278-573a-9ed8-7cb08a38cd1a)\n")
     assert (reading.cards[0].name, reading.cards[0].uuid) == ("NVIDIA A30", "GPU-b93fcc11-c278-573a-9ed8-7cb08a38cd1a")
+
+
+REMAPPED = "<remapped_row_{}>No<"
+LICENCE = "<vgpu_software_licensed_product><license_status>{}</license_status></vgpu_software_licensed_product>"
+
+
+@pytest.mark.parametrize(
+    ("healthy", "report", "code"),
+    [
+        (REMAPPED.format("pending"), "<remapped_row_pending>Yes<", "memory_repair_pending"),
+        (REMAPPED.format("failure"), "<remapped_row_failure>Yes<", "memory_worn"),
+        ("<pending_retirement>N/A<", "<pending_retirement>Yes<", "memory_repair_pending"),
+        ("<fb_memory_usage>", LICENCE.format("Unlicensed (Restricted)") + "<fb_memory_usage>", "vgpu_unlicensed"),
+        ("<fb_memory_usage>", LICENCE.format("Licensed (Expiry: 2026-7-7 16:1:44 GMT)") + "<fb_memory_usage>", None),
+    ],
+)
+def test_worn_memory_and_a_missing_licence_are_told_and_the_card_stays(
+    healthy: str, report: str, code: str | None
+) -> None:
+    assert healthy in XML
+    found = host(smi_xml=XML.replace(healthy, report, 1))
+    first, second = found.gpus
+    assert first.usable
+    assert [item.code for item in found.diagnoses if item.gpu == first.uuid] == [code] * (code is not None)
+    assert not [item for item in found.diagnoses if item.gpu == second.uuid]
