@@ -1,6 +1,6 @@
 """Time the linear layers of one step by its rows, for the kernels that vLLM could take for each weight format.
 
-usage: PYTHON bench/gpu/rows.py OUT [--kinds block,channel,...] [--rows 1,8,64,...]     (PYTHON: an engine release's)
+usage: PYTHON -m bench.gpu.rows OUT [--kinds block,channel,...] [--rows 1,8,64,...]     (PYTHON: an engine release's)
 
 One card. Times are milliseconds of all linear layers of Qwen3.8-27B together, each replayed from a CUDA graph over
 copies of its weights that do not fit the L2 cache; quantising the activations is not in them.

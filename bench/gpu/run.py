@@ -1,12 +1,13 @@
 """Run arms on real cards and write one JSON report.
 
-usage: PYTHON bench/gpu/run.py --arms FILE --out DIR --release NAME=PYTHON ... [--deadline-s N] [--cards K]
+usage: PYTHON -m bench.gpu.run --arms FILE --out DIR --release NAME=PYTHON ... [--deadline-s N] [--cards K]
 
 An arm (made by bench/gpu/arms.py from qwenlab's own plans) is one configuration of vLLM. `what` is `pool` (start only
 until the KV pool's size is printed) or `serve` (start, measure the bursts, record greedy token ids; where it names a
 `teacher`, also the log-probabilities of that arm's tokens). Arms that name `need_gib` share cards; the others have
 theirs alone. Arms of one `wave` start together and are measured one after another once all are up. The report holds
-every figure as it was read, the prediction beside it, and the log's last lines where an arm failed.
+every figure as it was read, the prediction beside it, and the log's last lines where an arm failed. Run from the
+repository's root: PYTHON is an engine release's, which has no qwenlab installed.
 """
 
 from __future__ import annotations
@@ -22,13 +23,10 @@ from typing import Any
 
 import aiohttp
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from bench.gpu import profile  # noqa: E402  (the repository is not installed where this runs)
-from bench.gpu.client import Burst, Client  # noqa: E402
-from bench.gpu.server import Server, Start  # noqa: E402
-from bench.gpu.wave import State, Wave, stays, waves  # noqa: E402
+from bench.gpu import step_profile
+from bench.gpu.client import Burst, Client
+from bench.gpu.server import Server, Start
+from bench.gpu.wave import State, Wave, stays, waves
 
 SERVED_NAME = "q"
 FIRST_PORT = 18_200
@@ -77,7 +75,7 @@ def run_arm(
     began = time.monotonic()
     traces = out / f"{arm['name']}-traces"
     if arm.get("profile"):
-        arm["args"] |= profile.profiler(traces)
+        arm["args"] |= step_profile.profiler(traces)
     env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, cards)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **arm["env"]}
     server = Server(python, Start(arm["name"], arm["model"], arm["args"], env, port), out)
     result: dict[str, Any] = {
@@ -113,7 +111,7 @@ def run_arm(
     if result["state"] != "ok":
         result["tail"] = server.tail()
     if arm.get("profile"):
-        result["profile"] = profile.summary(traces)
+        result["profile"] = step_profile.summary(traces)
     return {**result, "log": log.as_json(), "seconds": round(time.monotonic() - began, 1)}
 
 
@@ -125,7 +123,7 @@ async def ask(arm: dict[str, Any], port: int, report: Report, limit_s: float) ->
         client = Client(session, port, SERVED_NAME, arm.get("vocabulary", 248_000))
         bursts = [await client.burst(Burst(**burst)) for burst in arm.get("bursts", ())]
         if arm.get("profile"):
-            await profile.record(session, port, client, Burst(**arm["profile"]))
+            await step_profile.record(session, port, client, Burst(**arm["profile"]))
         greedy = [await client.greedy(prompt, arm["greedy_tokens"]) for prompt in arm.get("greedy", ())]
         forced = None
         if teacher := arm.get("teacher"):

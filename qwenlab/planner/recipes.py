@@ -73,12 +73,12 @@ USUAL_KLD = {
 PREPARED = 0.97  # a checkpoint that the host has to requantise first must be worth the hour
 
 
-# Data-centre silicon has no published run with weights unpacked by Marlin, or NVFP4 emulated on Hopper, while its 8-bit
-# units are measured: what the model promises for the former is not taken at its word. Weights quantised while they are
-# loaded are measured on Hopper only.
+# What the model promises without a run to hold it against is not taken at its word: packed 8-bit weights on data-centre
+# silicon, 4-bit ones on its Blackwell, NVFP4 emulated on Hopper, weights quantised while they are loaded elsewhere.
 UNPROVEN = 0.6
 _UNPROVEN = (  # kernels, from, until
-    ("marlin", HOPPER, (12, 0)),
+    ("marlin-w8a16", HOPPER, (12, 0)),
+    ("marlin-w4a16", BLACKWELL, (12, 0)),
     ("nvfp4", HOPPER, BLACKWELL),
     ("fp8-channel", (0, 0), HOPPER),
     ("fp8-channel", BLACKWELL, AFTER),

@@ -14,6 +14,7 @@ from qwenlab.planner.throughput import Silicon, WeightTraffic, Work
 # First compute capability whose kernels multiply 8-bit or 4-bit inputs; older cards unpack weights (Marlin) or emulate.
 NATIVE = {"fp8-block": (8, 9), "fp8-channel": (8, 9), "nvfp4": (10, 0)}
 KERNEL = {"fp8-block": "8-block", "fp8-channel": "8", "nvfp4": "8"}  # in the throughput model's words
+PACKED = {"marlin-w4a16": 4, "marlin-w8a16": 8}
 
 
 def work_of(checkpoint: str, recipe: Recipe, place: Place, split: tuple[int, ...], depth: int) -> Work:
@@ -64,6 +65,7 @@ def traffic(checkpoint: str) -> WeightTraffic:
         mtp=gib["mtp"] * GIB / 1e9,
         draft_head=head,
         kernel=KERNEL.get(spec.kernels, "16"),
+        packed_bits=PACKED.get(spec.kernels, 0),
     )
 
 

@@ -211,14 +211,14 @@ def test_eight_h100_chat_is_one_engine_over_the_switch_and_batch_is_eight_copies
     batch = only(planned("8xh100", "batch"))
     assert batch.dp * batch.tp == 8
     assert batch.dp >= 4
-    assert only(planned("8xh100")).checkpoint.format == "fp8"
+    assert only(planned("8xh100")).checkpoint.format == "fp8-channel"
 
 
 def test_one_h200_takes_8_bit_weights_and_the_state_that_keeps_the_fused_kernel() -> None:
     """Measured: fp8 weights 1.53x at one stream; a float16 state switches the fused recurrence off."""
     for workload in WORKLOADS:
         engine = only(planned("1xh200", workload))
-        assert engine.checkpoint.format == ("fp8-channel" if workload == "batch" else "fp8")
+        assert engine.checkpoint.format == "fp8-channel"
         assert engine.args["mamba-ssm-cache-dtype"] == "bfloat16"
         assert engine.max_model_len == 262_144
     assert only(planned("1xh200", "batch")).speculation is None

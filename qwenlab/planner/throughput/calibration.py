@@ -32,8 +32,9 @@ class Constants:
         attention_read: share of the bandwidth that reads of a long KV cache reach, by backend, for one query token
             (`decode`) and for a speculative block (`verify`).
         prefill_efficiency: share of the tensor rate that a prompt reaches, by kernel.
-        hopper: what was measured of compute capability 9.0's GEMMs (bench/gpu/rows.py): `read_8` and `read_8_block`,
-            share of `read_efficiency` with 8-bit weights; of block scales, up to `few_rows` a small tile serves and up
+        hopper: what was measured of compute capability 9.0's GEMMs (bench/gpu/rows.py): `read_8` and `read_8-block`,
+            share of `read_efficiency` with 8-bit weights; `read_packed_4` and `read_packed_8`, with integers that
+            Machete and Marlin unpack; of block scales, up to `few_rows` a small tile serves and up
             to `tile_rows` one wide tile at `tile_efficiency` of the tensor rate; `prefill_16`, a prompt on 16-bit
             weights.
     """

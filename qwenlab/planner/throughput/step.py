@@ -79,9 +79,9 @@ def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: float
 
 def _body_read(card: Silicon, weights: WeightTraffic, c: Constants) -> float:
     """Share of the usual read rate that the layers' weights reach."""
-    if weights.kernel == "16" or card.compute_capability != HOPPER:
+    if card.compute_capability != HOPPER:
         return 1.0
-    return c.hopper["read_8_block" if weights.kernel == "8-block" else "read_8"]
+    return c.hopper.get(f"read_packed_{weights.packed_bits}" if weights.packed_bits else f"read_{weights.kernel}", 1.0)
 
 
 def _compute_ms(card: Silicon, weights: WeightTraffic, share: float, last: bool, tokens: float, c: Constants) -> float:

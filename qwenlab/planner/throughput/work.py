@@ -43,6 +43,7 @@ class WeightTraffic:
         mtp: the MTP layer; read once for every draft token.
         draft_head: head that an MTP draft token goes through: a cut vocabulary's, else `head`.
         kernel: "16" weight-only or 16-bit GEMMs, "8" GEMMs on 8-bit inputs, "8-block" those with a scale per block.
+        packed_bits: of integer weights that the kernel unpacks; 0 for all others.
     """
 
     body: float
@@ -50,6 +51,7 @@ class WeightTraffic:
     mtp: float
     draft_head: float
     kernel: str = "16"
+    packed_bits: int = 0
 
 
 @dataclass(frozen=True)
