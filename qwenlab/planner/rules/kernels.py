@@ -142,8 +142,8 @@ RULES = (
             args={"quantization": c.checkpoint.online, "quantization-config": {"ignore": list(STAY_16_BIT)}}
         ),
         because="the 16-bit files get a scale per output channel as they are loaded: on compute capability 9.0 these "
-        "GEMMs take 7.5 ms a step of 64 rows where block scales take 12.2, and a step with DFlash2 takes 12.7 ms instead "
-        "of 14.0; gates and vision stay in 16 bit",
+        "GEMMs take 7.5 ms a step of 64 rows where block scales take 12.2, and a DFlash2 step takes 12.7 instead of "
+        "14.0; gates and vision stay in 16 bit",
         source="vLLM 0.33.0 config/quantization.py; on an NVIDIA H200 (docs/gpu_bench.md)",
         evidence=Evidence.MEASURED,
         sets=("quantization", "quantization-config"),
