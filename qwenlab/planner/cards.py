@@ -14,6 +14,9 @@ MIB_PER_GIB = 1024
 LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # one lane, one direction, after line coding
 OLDEST = (7, 5)
 WSL2_SHARE_GIB = 0.48  # HyperQwen docs/gotchas.md 53: about 490 MiB that the card reports and nobody can allocate
+# Of the RAM that is available, where the card has no memory of its own (GB10): asked for 70 %, start-up took up to
+# 29 GiB more and the host stopped answering (vllm-project/vllm 46307, 56824). MemAvailable counts (llamastash 80).
+UNIFIED_SHARE = 0.6
 UNKNOWN_BANDWIDTH_GB_S = 300.0
 UNKNOWN_TFLOPS = 30.0
 OF_OTHER_RUNTIMES = "runtime_lacks_architecture"  # of a PyTorch that was found there; the release brings its own
@@ -42,7 +45,7 @@ def cards_of(inventory: HostInventory, wanted: list[str] | None = None) -> tuple
     lacking = {one.gpu for one in inventory.diagnoses if one.code == OF_OTHER_RUNTIMES}
     for gpu in inventory.gpus:
         name = gpu.uuid or gpu.pci_bus_id or str(gpu.index)
-        reason = _why_not(gpu, wanted, lacking)
+        reason = _why_not(gpu, inventory, wanted, lacking)
         if reason is not None:
             left.append(LeftOut(name, *reason))
         else:
@@ -59,15 +62,18 @@ def names(word: str, gpu: Gpu) -> bool:
     return bool({given, address} & known)
 
 
-def _why_not(gpu: Gpu, wanted: list[str] | None, lacking: set[str | None]) -> tuple[str, str] | None:
+def _why_not(
+    gpu: Gpu, inventory: HostInventory, wanted: list[str] | None, lacking: set[str | None]
+) -> tuple[str, str] | None:
     if wanted is not None and not any(names(word, gpu) for word in wanted):
         return "not-selected", "qwen_cards does not name it"
     if not gpu.usable and not {gpu.uuid, gpu.pci_bus_id, str(gpu.index)} & lacking:
         return "unusable", gpu.unusable_because or "the driver cannot use it"
     if gpu.mig_enabled:
         return "mig", "MIG is on: its slices are too small and cannot be joined; turn it off with nvidia-smi -mig 0"
-    if not gpu.memory_total_mib:
-        return "memory-unknown", "its memory size could not be read"
+    if not gpu.memory_total_mib and not of_ram(gpu, inventory):
+        why = ", and the size of the host's RAM, which it shares, could not either" if gpu.memory_unified else ""
+        return "memory-unknown", f"its memory size could not be read{why}"
     capability = gpu.compute_capability or _spec_capability(gpu)
     if capability is None:
         return "capability-unknown", "its compute capability could not be read and the device table lacks the card"
@@ -78,6 +84,33 @@ def _why_not(gpu: Gpu, wanted: list[str] | None, lacking: set[str | None]) -> tu
             f"compute capability {major}.{minor}: CUDA 13 and the engine need {OLDEST[0]}.{OLDEST[1]} or newer",
         )
     return None
+
+
+def of_ram(gpu: Gpu, inventory: HostInventory) -> bool:
+    """Whether the card's memory is the host's RAM, of known size."""
+    return gpu.memory_unified and not gpu.memory_total_mib and bool(inventory.ram_total_gib)
+
+
+def kept_gib(inventory: HostInventory) -> float:
+    """GiB of each card that no engine may have, whatever other programs end: WSL2's share, or the host's of its RAM."""
+    if inventory.wsl2:
+        return WSL2_SHARE_GIB
+    shared = any(of_ram(gpu, inventory) for gpu in inventory.gpus)
+    return (1 - UNIFIED_SHARE) * _available_gib(inventory) if shared else 0.0
+
+
+def _available_gib(inventory: HostInventory) -> float:
+    available = inventory.ram_available_gib
+    return (inventory.ram_total_gib or 0.0) if available is None else available
+
+
+def _memory_gib(gpu: Gpu, inventory: HostInventory) -> tuple[float, float]:
+    """(total, taken by others) of a card."""
+    if of_ram(gpu, inventory):
+        total = inventory.ram_total_gib or 0.0
+        return total, total - _available_gib(inventory) + kept_gib(inventory)
+    own = (gpu.memory_total_mib or 0) - (gpu.memory_reserved_mib or 0)
+    return own / MIB_PER_GIB, (gpu.memory_used_mib or 0) / MIB_PER_GIB + kept_gib(inventory)
 
 
 def spec_of(gpu: Gpu) -> GpuSpec | None:
@@ -102,16 +135,14 @@ def _spec_capability(gpu: Gpu) -> tuple[int, int] | None:
 
 def _card(gpu: Gpu, name: str, inventory: HostInventory) -> Card:
     spec = spec_of(gpu)
-    total = (gpu.memory_total_mib or 0) / MIB_PER_GIB
-    reserved = (gpu.memory_reserved_mib or 0) / MIB_PER_GIB
-    in_use = (gpu.memory_used_mib or 0) / MIB_PER_GIB + (WSL2_SHARE_GIB if inventory.wsl2 else 0.0)
+    total, in_use = _memory_gib(gpu, inventory)
     capability = gpu.compute_capability or _spec_capability(gpu) or OLDEST
     return Card(
         uuid=name,
         index=gpu.index,
         name=gpu.name or (spec.name if spec else "unknown card"),
         compute_capability=capability,
-        memory_gib=total - reserved,
+        memory_gib=total,
         in_use_gib=in_use,
         bandwidth_gb_s=spec.bandwidth_gb_s if spec else UNKNOWN_BANDWIDTH_GB_S,
         fp16_tflops=fp16_tflops(spec) if spec else UNKNOWN_TFLOPS,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from qwenlab.driver.tables import DEFAULT_BRANCH
 from qwenlab.host_inventory import HostInventory, Severity, Source
-from qwenlab.planner.cards import WSL2_SHARE_GIB, is_cut, names, spec_of
+from qwenlab.planner.cards import UNIFIED_SHARE, is_cut, kept_gib, names, of_ram, spec_of
 from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
 from qwenlab.planner.layouts import LEAST_LAYERS
 from qwenlab.planner.plan import Refusal
@@ -93,7 +93,7 @@ def notes(inventory: HostInventory, cards: tuple[Card, ...]) -> tuple[str, ...]:
         for one in inventory.diagnoses
         if one.severity is Severity.ERROR or (one.severity is Severity.WARNING and one.code in TELLING)
     ]
-    share = WSL2_SHARE_GIB if inventory.wsl2 else 0.0
+    share = kept_gib(inventory)
     planned = {card.index for card in cards}
     found += [
         f"{gpu.name or 'a card without a name'} ({gpu.uuid or gpu.pci_bus_id or gpu.index}) is not in the device "
@@ -105,6 +105,12 @@ def notes(inventory: HostInventory, cards: tuple[Card, ...]) -> tuple[str, ...]:
         f"nvidia-smi cut the name {gpu.name}: it is planned as the slowest card of that name and memory, {spec.name}"
         for gpu in inventory.gpus
         if gpu.index in planned and is_cut(gpu) and (spec := spec_of(gpu)) is not None
+    ]
+    found += [
+        f"{gpu.name} has no memory of its own: the plan takes at most {UNIFIED_SHARE:.0%} of the host's RAM that is "
+        "available now, since start-up takes more than the engine keeps, and with full RAM the whole host stops"
+        for gpu in inventory.gpus
+        if gpu.index in planned and of_ram(gpu, inventory)
     ]
     for card in cards:
         taken = card.in_use_gib - share

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qwenlab.host_inventory import HostInventory
-from qwenlab.planner.cards import WSL2_SHARE_GIB, LeftOut
+from qwenlab.planner.cards import LeftOut, kept_gib
 from qwenlab.planner.checks import TAKEN_GIB, host_errors, unreadable
 from qwenlab.planner.choose import Choice, Parallel, Search, choose
 from qwenlab.planner.demand import demand_of
@@ -86,7 +86,7 @@ def _longest(inventory: HostInventory, settings: Settings, cards: tuple[Card, ..
 
 def _memory_text(inventory: HostInventory, settings: Settings, cards: tuple[Card, ...], choice: Choice) -> str:
     search = choice.search
-    share = WSL2_SHARE_GIB if inventory.wsl2 else 0.0  # nobody can end what takes this
+    share = kept_gib(inventory)  # nobody can end what takes this
     emptied = tuple(replace(card, in_use_gib=share) for card in cards)
     held = [max(0.0, card.in_use_gib - share) for card in cards]
     have = ", ".join(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qwenlab.gpu_data import lookup
-from qwenlab.host_inventory import Gpu, PcieLink
+from qwenlab.host_inventory import Gpu, HostInventory, PcieLink
 from qwenlab.planner import plan
 from qwenlab.planner.cards import WSL2_SHARE_GIB, cards_of, fp16_tflops, names
 from qwenlab.planner.throughput.calibration import data
@@ -107,6 +107,40 @@ def test_a_card_without_memory_is_left_out() -> None:
     gpu = inventory.gpus[0].model_copy(update={"memory_total_mib": 0})
     (left,) = cards_of(inventory.model_copy(update={"gpus": (gpu,)}))[1]
     assert left.code == "memory-unknown"
+
+
+def unified(total: float | None, available: float | None) -> HostInventory:
+    """A GB10 board: its GPU has no memory of its own."""
+    changed = {"name": "NVIDIA GB10", "pci_device_id": "2e12", "memory_total_mib": None, "memory_unified": True}
+    inventory = INVENTORIES["1x3090"]
+    gpu = inventory.gpus[0].model_copy(update={**changed, "compute_capability": (12, 1)})
+    ram = {"ram_total_gib": total, "ram_available_gib": available}
+    return inventory.model_copy(update={"gpus": (gpu,), **ram})
+
+
+@pytest.mark.parametrize(
+    ("available", "free"),
+    [(116.0, 69.6), (50.0, 30.0), (None, 73.0)],  # 60 % of it; of all where nobody asked what is available
+)
+def test_a_card_that_shares_the_hosts_memory_is_budgeted_from_it(available: float | None, free: float) -> None:
+    (card,) = cards_of(unified(121.7, available))[0]
+    assert card.memory_gib == 121.7
+    assert card.memory_gib - card.in_use_gib == pytest.approx(free, abs=0.1)
+
+
+def test_the_plan_of_a_shared_memory_says_so_and_never_claims_more_than_its_part() -> None:
+    made = plan(unified(121.7, 116.0), load({}))
+    (rank,) = made.engines[0].memory
+    assert rank.weights + rank.kv + rank.workspace + rank.graphs <= 69.6
+    assert made.engines[0].args["gpu-memory-utilization"] <= 0.6
+    assert any("no memory of its own" in note for note in made.warnings)
+    assert any("5.7 GiB are held by other programs" in note for note in made.warnings)
+
+
+def test_shared_memory_of_unknown_size_is_left_out_with_the_reason() -> None:
+    (left,) = cards_of(unified(None, None))[1]
+    assert left.code == "memory-unknown"
+    assert "the host's RAM" in left.why
 
 
 def test_a_card_that_the_table_lacks_is_planned_with_cautious_figures() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from qwenlab.remote import gate
 from qwenlab.remote.gating import restarts
+from qwenlab.remote.gating.cards import check_cards
 from qwenlab.remote.gating.look import CONFIG, TEMPORARY, Gate, Problem
 
 CARD = "GPU-00000000-0000-0000-0000-000000000001"
@@ -176,6 +177,29 @@ def test_each_fault_has_its_words(good: Gate, spoil: Callable[[Gate], None], cod
     (problem,) = gate.problems(good)
     assert words in problem.text
     assert problem.code == code
+
+
+@pytest.mark.parametrize("word", ["[N/A]", "[Not Supported]"])
+@pytest.mark.parametrize(
+    ("unified", "available_mib", "words"),
+    [
+        (True, 60000, None),
+        (True, 19000, "the host has 19000 MiB of RAM available and the plan needs 20000"),
+        (False, 60000, "does not answer"),
+    ],
+)
+def test_a_card_without_memory_of_its_own_is_measured_by_the_hosts(
+    good: Gate, tmp_path: Path, word: str, unified: bool, available_mib: int, words: str | None
+) -> None:
+    good.asked["cards"] = [CARD]
+    good.proc = tmp_path
+    (tmp_path / "meminfo").write_text(f"MemTotal:  127535744 kB\nMemAvailable:  {available_mib << 10} kB\n")
+    gpu = {"index": 0, "uuid": CARD, "memory_unified": unified}
+    (good.etc / "inventory.json").write_text(json.dumps({"gpus": [gpu], "pairs": []}))
+    good.smi = smi(uuid__name=(0, [[CARD, "NVIDIA GB10", word, word]]))
+    found = [problem.text for problem in check_cards(good)]
+    assert len(found) == (words is not None)
+    assert all(words in text for text in found if words)
 
 
 def test_a_checkpoint_that_was_fetched_with_a_mark_alone_counts_as_whole(good: Gate) -> None:

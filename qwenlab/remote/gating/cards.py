@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from qwenlab.remote.gating.look import SMI_LIMIT_S, TEMPORARY, Gate, Problem, describe
+
+OF_THE_HOST = ("n/a", "not supported")  # memory.total of a card that uses the host's RAM (GB10)
 
 
 def check_driver(gate: Gate) -> Iterator[Problem]:
@@ -36,6 +39,7 @@ def check_cards(gate: Gate) -> Iterator[Problem]:
     if code == 15 and not found:  # then nvidia-smi answers for no card at all
         yield Problem("a card fell off the bus: see journalctl -k | grep -i xid; reboot")
         return
+    shared = {uuid for uuid, row in found.items() if row[2].strip("[]").lower() in OF_THE_HOST} & without_memory(gate)
     for uuid in gate.cards:
         row = found.get(uuid)
         if row is None:
@@ -43,10 +47,14 @@ def check_cards(gate: Gate) -> Iterator[Problem]:
             yield Problem(f"card {uuid} {words}; if it was taken out, deploy again for a plan without it")
             continue
         _, name, total, used = row
+        need = gate.asked.get("need_mib", {}).get(uuid, 0)
+        if uuid in shared:
+            if (free := ram_available_mib(gate)) is not None and free < need:
+                yield Problem(f"the host has {free} MiB of RAM available and the plan needs {need}", TEMPORARY)
+            continue
         if not (total.isdigit() and used.isdigit()):
             yield Problem(f"card {uuid} ({name}) does not answer ({used}): see journalctl -k | grep -i xid; reboot")
             continue
-        need = gate.asked.get("need_mib", {}).get(uuid, 0)
         if int(total) - int(used) < need:
             yield Problem(
                 f"card {uuid} ({name}) has {int(total) - int(used)} MiB free and the plan needs {need}: "
@@ -77,10 +85,31 @@ def check_links(gate: Gate) -> Iterator[Problem]:
             )
 
 
+def without_memory(gate: Gate) -> set[str]:
+    """UUIDs of the cards that share the host's RAM, in the inventory that the plan was made from."""
+    try:
+        return {gpu["uuid"] for gpu in _inventory(gate)["gpus"] if gpu.get("memory_unified")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+
+
+def ram_available_mib(gate: Gate) -> int | None:
+    """MemAvailable: on such a host nvidia-smi tells nothing, and CUDA's own figure leaves out what can be reclaimed."""
+    try:
+        lines = (gate.proc / "meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _inventory(gate: Gate) -> Any:
+    return json.loads((gate.etc / "inventory.json").read_text())
+
+
 def planned_lanes(gate: Gate) -> dict[tuple[str, str], int]:
     """NVLink lanes between this engine's cards, by UUID, in the inventory that the plan was made from."""
     try:
-        inventory = json.loads((gate.etc / "inventory.json").read_text())
+        inventory = _inventory(gate)
         uuids = {gpu["index"]: gpu["uuid"] for gpu in inventory["gpus"]}
         pairs = [(uuids[pair["a"]], uuids[pair["b"]], int(pair["nvlink_lanes"])) for pair in inventory["pairs"]]
     except (OSError, ValueError, KeyError, TypeError):
