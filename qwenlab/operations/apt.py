@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pyinfra.api.command import QuoteString, StringCommand
 
@@ -50,6 +50,13 @@ def install_files(paths: Iterable[str], *, timeout: int) -> StringCommand:
     `--no-download` would not do: apt counts a local file among what it has to fetch and gives up (apt 2.6).
     """
     return install(paths, timeout=timeout, more=NO_SOURCES)
+
+
+def without_starting(service: str, *installing: StringCommand) -> Iterator[StringCommand]:
+    """The commands that install a package, whose service would start an instance that nobody asked for."""
+    yield StringCommand(f"systemctl mask --quiet {service}")
+    yield from installing
+    yield StringCommand(f"systemctl unmask --quiet {service} && systemctl disable --quiet {service}")
 
 
 def update(*, timeout: int, only: str | None = None) -> StringCommand:

@@ -29,8 +29,9 @@ from qwenlab.engine.release import BuildStep, choose_python
 from qwenlab.facts.bundle import BundleFiles, BundleText, HostRuntime
 from qwenlab.facts.host_base import HostBasics
 from qwenlab.operations import bundle_transfer as transfer
-from qwenlab.operations.checkpoint import connector_arguments, whole_places
+from qwenlab.operations.checkpoint import whole_places
 from qwenlab.operations.checkpoint_job import base_of, checkpoints_of
+from qwenlab.operations.connection import connector_arguments
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.planning import expected_plan

@@ -23,7 +23,7 @@ from qwenlab.bundle.manifest import MANIFEST, BundledFile, digest
 from qwenlab.bundle.source import Bundle
 from qwenlab.facts.bundle import LIST, PART, sizes
 from qwenlab.operations.checkpoint_progress import BOARD, LINE_EVERY_S, Rate, Report, line
-from qwenlab.operations.reconnect import reconnect
+from qwenlab.operations.connection import reconnect
 from qwenlab.remote.check_bundle import DAMAGED
 
 CHUNK = 16 << 20  # bytes that are sent at once, and that are sent again at most after a lost connection

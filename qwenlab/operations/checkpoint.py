@@ -6,10 +6,8 @@ The fetch itself is a unit (`checkpoint_units`) that needs nobody to wait for it
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
-from typing import Any
+from collections.abc import Generator
 
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
@@ -20,6 +18,7 @@ from qwenlab.operations.checkpoint_job import base_of, checkpoints_of, job_of, u
 from qwenlab.operations.checkpoint_lab import Lab, Served, lab_of
 from qwenlab.operations.checkpoint_progress import amount, follow
 from qwenlab.operations.checkpoint_units import start_fetch, start_server, stop_server
+from qwenlab.operations.connection import address_of, connector_arguments
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.planning import host_plan
@@ -38,12 +37,6 @@ def whole_places(settings: Settings, wanted: list[Checkpoint]) -> frozenset[str]
         return frozenset()
     found = host.get_fact(CheckpointStates, how=settings.verify_models, directories=tuple(places))
     return frozenset(place for path, place in places.items() if found.get(path, CheckpointState()).whole)
-
-
-def connector_arguments() -> dict[str, Any]:
-    """How the current operation becomes root: commands of a followed fetch need to be told themselves."""
-    given: Mapping[str, Any] = host.current_op_global_arguments or {}
-    return {key: given[key] for key in CONNECTOR_ARGUMENT_KEYS if key in given and key != "_stdin"}
 
 
 @operation()
@@ -149,7 +142,7 @@ def serve(
         return
     directories = tuple(f"{settings.model_directory}/{place}" for place in mine)
     found = host.get_fact(CheckpointStates, how="off", directories=directories)
-    address = str(settings.peer_address or host.data.get("ssh_hostname") or host.name)
+    address = address_of(settings)
     address = f"[{address}]" if ":" in address else address
     for place, directory in zip(mine, directories, strict=True):
         state = found.get(directory, CheckpointState())

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Column
 from rich.text import Text
 
-from qwenlab.operations.reconnect import reconnect
+from qwenlab.operations.connection import reconnect
 
 POLL_S = 1.0
 LINE_EVERY_S = 15.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from pyinfra.api.command import PyinfraCommand, QuoteString, StringCommand
+from pyinfra.api.command import PyinfraCommand, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
@@ -17,7 +17,7 @@ from qwenlab.facts.file_states import PathStates
 from qwenlab.operations import apt
 from qwenlab.operations.driver import add_repository
 from qwenlab.operations.engine import engine_state
-from qwenlab.operations.paths import put
+from qwenlab.operations.paths import put_with_folders
 from qwenlab.operations.refusal import refusal
 from qwenlab.render import RemoteFile
 from qwenlab.settings import Settings
@@ -67,9 +67,6 @@ def environment(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         else:
             host.noop("the units name no compiler")
         return
-    folder = toolkit.DROP_IN.rsplit("/", 1)[0]
-    if folder not in host.get_fact(PathStates, paths=(folder,)):
-        yield StringCommand("install -d -m 755", QuoteString(folder))
-    changed = yield from put({toolkit.DROP_IN: RemoteFile(toolkit.drop_in(home, settings))})
+    changed = yield from put_with_folders({toolkit.DROP_IN: RemoteFile(toolkit.drop_in(home, settings))})
     if changed:
         yield StringCommand("systemctl daemon-reload")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 
-from pyinfra.api.command import FunctionCommand, PyinfraCommand, QuoteString, StringCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
 from pyinfra.api.state import State
@@ -17,8 +17,8 @@ from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.gateway import Gateway, Holder, PortHolders
 from qwenlab.gateway.files import CONFIG, FOLDER, PEM, UNIT, UNIT_FILE, USER, gateway_files
 from qwenlab.gateway.lab_ca import LabCa, lab_ca, today
-from qwenlab.operations import apt
-from qwenlab.operations.paths import put, stale
+from qwenlab.operations import apt, units
+from qwenlab.operations.paths import put, stale, write_checked
 from qwenlab.operations.planning import expected_plan, host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import HostPlan
@@ -28,7 +28,6 @@ from qwenlab.settings import Settings
 from qwenlab.settings.fields import is_host_name
 
 PACKAGE = "haproxy"
-LOG_LINES = 20
 
 
 @operation()
@@ -76,14 +75,12 @@ def install(settings: Settings, debs: Mapping[str, str] | None = None) -> Genera
     if not settings.gateway:
         return
     if PACKAGE not in host.get_fact(DebPackages):
-        # the package starts an instance of its own, which nobody asked for
-        yield StringCommand("systemctl mask --quiet haproxy.service")
+        timeout = settings.apt_lock_timeout_s
         if debs is None:
-            yield apt.update(timeout=settings.apt_lock_timeout_s)
-            yield apt.install([PACKAGE], timeout=settings.apt_lock_timeout_s)
+            installing = [apt.update(timeout=timeout), apt.install([PACKAGE], timeout=timeout)]
         else:
-            yield apt.install_files([debs[PACKAGE]], timeout=settings.apt_lock_timeout_s)
-        yield StringCommand("systemctl unmask --quiet haproxy.service && systemctl disable --quiet haproxy.service")
+            installing = [apt.install_files([debs[PACKAGE]], timeout=timeout)]
+        yield from apt.without_starting("haproxy.service", *installing)
     if USER not in host.get_fact(Users):
         yield StringCommand("useradd --system --user-group --no-create-home --home-dir /nonexistent", USER)
 
@@ -98,8 +95,7 @@ def configure(settings: Settings, pem: str | None) -> Generator[PyinfraCommand, 
     """
     if not settings.gateway:
         if host.get_fact(Gateway).there:
-            yield StringCommand("systemctl disable --quiet --now", UNIT)
-            yield StringCommand("rm -f", UNIT_FILE, CONFIG, "&& systemctl daemon-reload")
+            yield units.remove(UNIT, UNIT_FILE, CONFIG)
         return
     if settings.gateway_lab_ca is not None:
         authority, names = lab_ca(settings.gateway_lab_ca), host_names(settings)
@@ -115,7 +111,7 @@ def configure(settings: Settings, pem: str | None) -> Generator[PyinfraCommand, 
     files = gateway_files(host_plan(settings), settings)
     config = files.pop(CONFIG)
     if stale({CONFIG: config}, states):
-        yield _checked(config)
+        yield write_checked(CONFIG, config, "haproxy -c -q -f")
     if (yield from put(files)):
         yield StringCommand("systemctl daemon-reload")
 
@@ -134,12 +130,13 @@ def activate(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         return
     state = host.get_fact(Gateway)
     back = f"python3 {LIBRARY}/generation.py restore; " if settings.auto_rollback else ""
+    tell = units.or_tell(UNIT, "the gateway", back)
     if not state.enabled:
         yield StringCommand("systemctl enable --quiet", UNIT)
     if state.restart:
-        yield StringCommand(f"systemctl reset-failed {UNIT} 2>/dev/null; systemctl restart {UNIT}", _or_tell(back))
+        yield StringCommand(f"systemctl reset-failed {UNIT} 2>/dev/null; systemctl restart {UNIT}", tell)
     elif state.reload:
-        yield StringCommand(_reload(), _or_tell(back))
+        yield StringCommand(_reload(), tell)
     if not settings.gateway_tls and PEM in host.get_fact(PathStates, paths=(PEM,)):
         yield StringCommand("rm -f", PEM)
 
@@ -162,17 +159,6 @@ def _issue(state: State, host: Host, authority: LabCa, names: tuple[str, ...]) -
     return True
 
 
-def _checked(config: RemoteFile) -> StringCommand:
-    """Put the configuration in place once HAProxy takes it."""
-    fresh = QuoteString(f"{CONFIG}.new")
-    return StringCommand(
-        *("cat >", fresh, "&& chmod", config.mode, fresh),
-        *("&& { haproxy -c -q -f", fresh, "|| { rm -f", fresh, "; exit 1; }; }"),
-        *("&& mv -f", fresh, CONFIG),
-        _stdin=config.content,
-    )
-
-
 def _reload() -> str:
     """Shell that ends well once a new process serves: systemd does not wait for it, and HAProxy forgets a signal that
     comes while it starts."""
@@ -180,11 +166,4 @@ def _reload() -> str:
         f"main=$(systemctl show -p MainPID --value {UNIT}); before=$(pgrep -P $main); systemctl reload {UNIT} && "
         '{ for turn in $(seq 100); do pgrep -P $main | grep -qvxF "$before" && break; sleep 0.1; done; '
         'pgrep -P $main | grep -qvxF "$before"; }'
-    )
-
-
-def _or_tell(back: str) -> str:
-    return (
-        f"|| {{ systemctl status --no-pager --lines=0 {UNIT}; journalctl --no-pager -o cat -n {LOG_LINES} -u {UNIT}; "
-        f'echo "the gateway did not start: the lines above say why"; {back}exit 1; }} >&2'
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import replace
-from pathlib import PurePosixPath
 from weakref import WeakKeyDictionary
 
 from pyinfra import logger
@@ -41,17 +40,16 @@ from qwenlab.monitoring.files import (
     watcher_files,
 )
 from qwenlab.monitoring.targets import CERTIFICATES, KEYS, Target
-from qwenlab.operations import apt
-from qwenlab.operations.checkpoint import connector_arguments
-from qwenlab.operations.paths import put, stale
+from qwenlab.operations import apt, units
+from qwenlab.operations.connection import address_of, connector_arguments
+from qwenlab.operations.paths import put, put_with_folders, stale, write_checked
 from qwenlab.operations.planning import host_plan
 from qwenlab.operations.refusal import refusal
-from qwenlab.render import API_KEY, RemoteFile
+from qwenlab.render import API_KEY
 from qwenlab.settings import Settings
 from qwenlab.settings.loading import PREFIX
 
 EXPORTER = "prometheus-node-exporter"
-LOG_LINES = 20
 
 _reported: WeakKeyDictionary[State, dict[str, Target]] = WeakKeyDictionary()
 
@@ -75,7 +73,7 @@ def node(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         host.noop(f"no figures of the host: {EXPORTER} is not there, and qwen_offline lets nothing be fetched")
         return
     if ours or not installed:
-        changed = yield from _put(wanted)
+        changed = yield from put_with_folders(wanted)
         if not installed:
             yield apt.update(timeout=settings.apt_lock_timeout_s)
             yield apt.install([EXPORTER], timeout=settings.apt_lock_timeout_s)
@@ -91,9 +89,7 @@ def _cards(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     wanted = card_files(settings)
     if not wanted:
         if CARDS_UNIT_FILE in host.get_fact(PathStates, paths=(CARDS_UNIT_FILE,)):
-            yield StringCommand(
-                f"systemctl disable --quiet --now {CARDS_UNIT} && rm -f", CARDS_UNIT_FILE, "&& systemctl daemon-reload"
-            )
+            yield units.remove(CARDS_UNIT, CARDS_UNIT_FILE)
         return
     changed = yield from put(wanted)
     if changed or host.get_fact(UnitState, unit=CARDS_UNIT) != "enabled active":
@@ -116,7 +112,7 @@ def report(settings: Settings) -> Generator[PyinfraCommand, None, None]:
 
 
 def _target(settings: Settings) -> Target:
-    address = str(settings.peer_address or host.data.get("ssh_hostname") or host.name)
+    address = address_of(settings)
     target = Target(
         host=host.name,
         address=address,
@@ -158,11 +154,9 @@ def install(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if settings.offline is not None:
         yield refusal(["Prometheus is not installed, and qwen_offline lets nothing be fetched: install the package"])
         return
-    # the package starts an instance of its own, which nobody asked for
-    yield StringCommand("systemctl mask --quiet prometheus.service")
-    yield apt.update(timeout=settings.apt_lock_timeout_s)
-    yield apt.install(["prometheus"], timeout=settings.apt_lock_timeout_s)
-    yield StringCommand("systemctl unmask --quiet prometheus.service && systemctl disable --quiet prometheus.service")
+    timeout = settings.apt_lock_timeout_s
+    installing = (apt.update(timeout=timeout), apt.install(["prometheus"], timeout=timeout))
+    yield from apt.without_starting("prometheus.service", *installing)
 
 
 @operation()
@@ -193,11 +187,11 @@ def watch(settings: Settings) -> Generator[PyinfraCommand, None, None]:
                 log_func=logger.warning,
             )
         yield from put({**target_files(target, host.name), **key_file(target)})
-    yield from _put(watcher_files(settings))
+    yield from put_with_folders(watcher_files(settings))
     made = config(settings, jobs)
     states = host.get_fact(PathStates, paths=(CONFIG,))
     if stale({CONFIG: made}, states):
-        yield _checked(made)
+        yield write_checked(CONFIG, made, "promtool check config")
     yield from _grafana(settings)
     yield from _started()
 
@@ -211,40 +205,17 @@ def _folders() -> Generator[PyinfraCommand, None, None]:
         yield StringCommand("install -d -o", USER, "-g", USER, "-m 700", KEYS)
 
 
-def _put(files: dict[str, RemoteFile]) -> Generator[StringCommand, None, list[str]]:
-    folders = tuple(dict.fromkeys(str(PurePosixPath(path).parent) for path in files))
-    there = host.get_fact(PathStates, paths=folders)
-    for folder in folders:
-        if folder not in there:
-            yield StringCommand("install -d -m 755", folder)
-    return (yield from put(files))
-
-
-def _checked(made: RemoteFile) -> StringCommand:
-    """Put the configuration in place once Prometheus' own tool takes it."""
-    fresh = QuoteString(f"{CONFIG}.new")
-    return StringCommand(
-        *("cat >", fresh, "&& chmod", made.mode, fresh),
-        *("&& { promtool check config", fresh, ">&2 || { rm -f", fresh, "; exit 1; }; }"),
-        *("&& mv -f", fresh, CONFIG),
-        _stdin=made.content,
-    )
-
-
 def _grafana(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     if PROVISIONING not in host.get_fact(PathStates, paths=(PROVISIONING,)):
         return
     files = watcher_files(settings)
-    if (yield from _put({place: files[ours] for place, ours in grafana_files().items()})):
+    if (yield from put_with_folders({place: files[ours] for place, ours in grafana_files().items()})):
         yield StringCommand("systemctl try-restart grafana-server.service")
 
 
 def _started() -> Generator[PyinfraCommand, None, None]:
     state = host.get_fact(Prometheus)
-    tell = (
-        f"|| {{ systemctl status --no-pager --lines=0 {UNIT}; journalctl --no-pager -o cat -n {LOG_LINES} -u {UNIT}; "
-        "exit 1; } >&2"
-    )
+    tell = units.or_tell(UNIT, "Prometheus")
     if state.restart:
         yield StringCommand(f"systemctl daemon-reload && systemctl restart {UNIT}", tell)
     elif state.reload:
@@ -257,7 +228,7 @@ def _unwatch() -> Generator[PyinfraCommand, None, None]:
     """What was made goes; the figures stay for who wants them."""
     there = host.get_fact(PathStates, paths=(UNIT_FILE, FOLDER, *grafana_files()))
     if UNIT_FILE in there:
-        yield StringCommand(f"systemctl disable --quiet --now {UNIT} && rm -f", UNIT_FILE, "&& systemctl daemon-reload")
+        yield units.remove(UNIT, UNIT_FILE)
         logger.info(f"{host.print_prefix}the figures stay in {DATA}")
     if FOLDER in there:
         yield StringCommand("rm -rf", FOLDER)

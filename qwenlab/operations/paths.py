@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import PurePosixPath
 
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.operation import operation
@@ -38,6 +39,17 @@ def write(path: str, file: RemoteFile) -> StringCommand:
     )
 
 
+def write_checked(path: str, file: RemoteFile, check: str) -> StringCommand:
+    """The command that puts a configuration in place once its program takes it: `check`, with the new file behind."""
+    fresh = QuoteString(f"{path}.new")
+    return StringCommand(
+        *("cat >", fresh, "&& chmod", file.mode, fresh),
+        *("&& {", check, fresh, ">&2 || { rm -f", fresh, "; exit 1; }; }"),
+        *("&& mv -f", fresh, QuoteString(path)),
+        _stdin=file.content,
+    )
+
+
 def stale(files: Mapping[str, RemoteFile], states: Mapping[str, PathState]) -> list[str]:
     """The paths whose content, rights or owner differ from what is wanted."""
     return [
@@ -58,6 +70,16 @@ def put(files: Mapping[str, RemoteFile]) -> Generator[StringCommand, None, list[
     for path in changed:
         yield write(path, files[path])
     return changed
+
+
+def put_with_folders(files: Mapping[str, RemoteFile]) -> Generator[StringCommand, None, list[str]]:
+    """The same, with the folders that are not there yet."""
+    folders = tuple(dict.fromkeys(str(PurePosixPath(path).parent) for path in files))
+    there = host.get_fact(PathStates, paths=folders)
+    for folder in folders:
+        if folder not in there:
+            yield StringCommand("install -d -m 755", QuoteString(folder))
+    return (yield from put(files))
 
 
 @operation()

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Generator, Mapping
 from functools import cache
 from hashlib import sha256
-from pathlib import PurePosixPath
 from secrets import token_urlsafe
 
 from pyinfra import logger
@@ -23,7 +22,7 @@ from qwenlab.facts.generation import DeployAttempts, FailedAttempt
 from qwenlab.facts.planned_inventory import INVENTORY
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
-from qwenlab.operations.paths import put, write
+from qwenlab.operations.paths import put, put_with_folders, write
 from qwenlab.operations.planning import host_inventory, host_plan, safe_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.programs import programs
@@ -74,12 +73,7 @@ def configure(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generato
         return
     if digest != attempts.last or attempts.failed.digest == digest:
         yield StringCommand("python3", f"{LIBRARY}/generation.py", "attempt", digest)
-    folders = tuple(dict.fromkeys(str(PurePosixPath(path).parent) for path in files))
-    there = host.get_fact(PathStates, paths=folders)
-    for folder in folders:
-        if folder not in there:
-            yield StringCommand("install -d -m 755", QuoteString(folder))
-    changed = yield from put(files)
+    changed = yield from put_with_folders(files)
     if JOURNAL_CONF in changed:
         yield StringCommand("systemctl restart systemd-journald.service")
     if PLAN in changed:

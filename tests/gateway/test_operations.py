@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qwenlab.facts.gateway import Gateway, GatewayState, Holder, PortHolders
-from qwenlab.gateway.files import CONFIG, FOLDER, PEM, UNIT_FILE, gateway_files
+from qwenlab.gateway.files import CONFIG, FOLDER, PEM, UNIT, UNIT_FILE, gateway_files
 from qwenlab.operations import gateway
 from tests.gateway.test_files import TLS, plan, settings
 from tests.operations.fake import commands
@@ -99,8 +99,7 @@ def test_what_lies_there_is_left() -> None:
 def test_turned_off_it_goes_and_leaves_nothing() -> None:
     off = settings(gateway=False)
     assert lines(gateway.configure, {GATEWAY: RUNS}, settings=off, pem=None) == [
-        "systemctl disable --quiet --now qwen-gateway.service",
-        f"rm -f {UNIT_FILE} {CONFIG} && systemctl daemon-reload",
+        f"systemctl disable --quiet --now {UNIT} && rm -f {UNIT_FILE} {CONFIG} && systemctl daemon-reload"
     ]
     (removal,) = lines(gateway.activate, {STATES: f"path=directory 750 root x - {FOLDER}"}, settings=off)
     assert removal.startswith(f"rm -rf {FOLDER} && ")
