@@ -6,7 +6,6 @@ Whatever reaches the host goes through pyinfra's connector, so that keys, jump h
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files as package_files
@@ -22,8 +21,9 @@ from pyinfra.api.state import State
 from qwenlab.bundle.manifest import MANIFEST, BundledFile, digest
 from qwenlab.bundle.source import Bundle
 from qwenlab.facts.bundle import LIST, PART, sizes
-from qwenlab.operations.checkpoint_progress import BOARD, LINE_EVERY_S, Rate, Report, line
 from qwenlab.operations.connection import reconnect
+from qwenlab.operations.progress import Reading
+from qwenlab.operations.progress_board import Shown
 from qwenlab.remote.check_bundle import DAMAGED
 
 CHUNK = 16 << 20  # bytes that are sent at once, and that are sent again at most after a lost connection
@@ -107,7 +107,6 @@ class _Transfer:
     def __init__(self, host: Host, bundle: Bundle, wanted: Sequence[BundledFile], arguments: Mapping[str, Any]) -> None:
         self.host, self.bundle, self.wanted, self.arguments = host, bundle, wanted, dict(arguments)
         self.total = sum(file.size for file in wanted)
-        self.rate, self.spoken = Rate(), 0.0
         if bundle.local is None:
             raise ValueError("a bundle that is on the host is not carried")
         self.local = bundle.local
@@ -118,18 +117,14 @@ class _Transfer:
         there = self._there()
         missing = [file for file in self.wanted if there.get(file.path) != file.size]
         done = self.total - sum(file.size for file in missing)
-        task = BOARD.add(f"{self.host.name} bundle") if sys.stderr.isatty() else None
-        try:
+        with Shown(self.host, "bundle") as shown:
             for file in missing:
                 begun = there.get(file.path + PART, 0)
                 begun = begun if begun <= file.size else 0
                 done += begun
                 for size in self._send(file, begun):
                     done += size
-                    self._tell(task, done)
-        finally:
-            if task is not None:
-                BOARD.remove(task)
+                    shown.tell(Reading("carrying", done=done, total=self.total))
         return _damaged(self.host, self.bundle.directory, [file.path for file in missing], self.arguments)
 
     def _begin(self) -> None:
@@ -166,16 +161,6 @@ class _Transfer:
 
     def _run(self, *words: str) -> list[str]:
         return _run(self.host, StringCommand(*words), self.arguments)
-
-    def _tell(self, task: Any, done: int) -> None:
-        now = time.monotonic()
-        report = Report(active=True, phase="carrying", done=done, total=self.total)
-        rate = self.rate.update(now, done)
-        if task is not None:
-            BOARD.update(task, report, rate)
-        elif now - self.spoken >= LINE_EVERY_S:
-            self.host.log(line("bundle", report, rate))
-            self.spoken = now
 
 
 def _damaged(host: Host, directory: str, places: Sequence[str], arguments: Mapping[str, Any]) -> list[str]:

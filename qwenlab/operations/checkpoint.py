@@ -16,12 +16,13 @@ from qwenlab.engine.release import BuildStep
 from qwenlab.facts.checkpoints import CheckpointState, CheckpointStates, HostAddresses, UnusedCheckpoints
 from qwenlab.operations.checkpoint_job import base_of, checkpoints_of, job_of, unit_of
 from qwenlab.operations.checkpoint_lab import Lab, Served, lab_of
-from qwenlab.operations.checkpoint_progress import amount, follow
+from qwenlab.operations.checkpoint_progress import follow
 from qwenlab.operations.checkpoint_units import start_fetch, start_server, stop_server
 from qwenlab.operations.connection import address_of, connector_arguments
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.planning import host_plan
+from qwenlab.operations.progress import amount
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import Checkpoint
 from qwenlab.remote import LIBRARY

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,8 +16,9 @@ from qwenlab.host_inventory import HostInventory
 from qwenlab.operations import checkpoint, planning
 from qwenlab.operations.checkpoint_job import job_of
 from qwenlab.operations.checkpoint_lab import Lab, Served
-from qwenlab.operations.checkpoint_progress import Rate, Report, amount, line, parse_report, poll_command, remaining
+from qwenlab.operations.checkpoint_progress import Report, parse_report, poll_command
 from qwenlab.operations.checkpoint_units import start_fetch
+from qwenlab.operations.progress import Rate, Reading, amount, line, remaining
 from qwenlab.planner.cpu import plan_cpu
 from qwenlab.planner.plan import Checkpoint, HostPlan
 from qwenlab.programs import FETCHING, directories, modules
@@ -187,7 +187,7 @@ def test_a_path_source_needs_a_path() -> None:
         (["active", '{"half'], Report(True)),
         (
             ["active", '{"state":"running","phase":"fetching","message":"","done":5,"total":10,"deploy":"x"}'],
-            Report(True, "running", "fetching", "", 5, 10, "x"),
+            Report(True, "running", Reading("fetching", "", 5, 10), "x"),
         ),
     ],
 )
@@ -195,23 +195,26 @@ def test_what_a_poll_says(lines: list[str], report: Report) -> None:
     assert parse_report(lines) == report
 
 
+STATUS = {"phase": "", "message": "", "done": 0, "total": 0, "deploy": ""}
+
+
 def test_a_fetch_that_ends_while_it_is_asked_after_is_not_taken_for_a_killed_one(tmp_path: Path) -> None:
     status = tmp_path / "status.json"
-    status.write_text(json.dumps(asdict(Report(True, "running"))))
-    ended = json.dumps(asdict(Report(True, "done", message="whole")))
+    status.write_text(json.dumps({**STATUS, "state": "running"}))
+    ended = json.dumps({**STATUS, "state": "done", "message": "whole"})
     systemctl = tmp_path / "systemctl"
     systemctl.write_text(f"#!/bin/sh\necho '{ended}' > {status}\necho inactive\nexit 3\n")
     systemctl.chmod(0o755)
     command = poll_command("qwen-fetch-1", str(status)).get_raw_value().replace("/run/", f"{tmp_path}/")
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     polled = subprocess.run(["sh", "-c", command], env=environment, text=True, capture_output=True, check=True)
-    assert parse_report(polled.stdout.splitlines()) == Report(False, "done", message="whole")
+    assert parse_report(polled.stdout.splitlines()) == Report(False, "done", Reading(message="whole"))
 
 
 def test_a_line_tells_bytes_rate_and_time() -> None:
-    report = Report(True, "running", "fetching", "", 5_000_000_000, 20_000_000_000)
-    assert line("a/b", report, 100e6) == "a/b: fetching, 5.0 GB of 20.0 GB (25 %), 100.0 MB/s, 2 min left"
-    assert line("a/b", Report(True, phase="listing", message="x"), 0) == "a/b: listing x"
+    reading = Reading("fetching", "", 5_000_000_000, 20_000_000_000)
+    assert line("a/b", reading, 100e6) == "a/b: fetching, 5.0 GB of 20.0 GB (25 %), 100.0 MB/s, 2 min left"
+    assert line("a/b", Reading("listing", "x"), 0) == "a/b: listing x"
     assert [amount(12), amount(2500), amount(3e6)] == ["12 B", "2.5 kB", "3.0 MB"]
     assert [remaining(5), remaining(600), remaining(9000)] == ["5 s", "10 min", "2.5 h"]
 

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from qwenlab.operations import checkpoint_progress
-from qwenlab.operations.checkpoint_progress import LOST_POLLS, Board, Report, follow
+from qwenlab.operations import progress_board
+from qwenlab.operations.checkpoint_progress import LOST_POLLS, follow
+from qwenlab.operations.progress import Reading
+from qwenlab.operations.progress_board import Board
 
 WORKING = ["active"]
 
@@ -120,7 +122,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> tuple[Terminal, Board]:
 def test_each_host_has_a_bar_with_bytes_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, board = terminal(monkeypatch)
     for name in ("rack-1", "rack-2"):
-        board.update(board.add(f"{name} a/b"), Report(True, "running", "fetching", "", 5 * 10**9, 20 * 10**9), 1e8)
+        board.update(board.add(f"{name} a/b"), Reading("fetching", "", 5 * 10**9, 20 * 10**9), 1e8)
     last = screen.getvalue().rpartition("rack-1 a/b")[2]
     assert "5.0 GB of 20.0 GB" in last
     assert "100.0 MB/s" in last
@@ -136,7 +138,7 @@ def test_what_is_said_meanwhile_stands_above_the_bars_and_the_spinner_is_left_ou
     assert sys.stderr.isatty()
     print("    - waiting for hosts\r", end="\033[K", file=sys.stderr)
     print("    [rack-2] Success", file=sys.stderr)
-    board.update(task, Report(True, "running", "fetching", "", 5, 10), 1.0)
+    board.update(task, Reading("fetching", "", 5, 10), 1.0)
     board.remove(task)
     assert sys.stderr is screen
     shown = screen.getvalue()
@@ -147,7 +149,7 @@ def test_what_is_said_meanwhile_stands_above_the_bars_and_the_spinner_is_left_ou
 
 def test_the_board_is_the_one_that_follow_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, board = terminal(monkeypatch)
-    monkeypatch.setattr(checkpoint_progress, "BOARD", board)
+    monkeypatch.setattr(progress_board, "BOARD", board)
     host = Rack([["active", report("running", "fetching", 5)], ["inactive", report("done", "fetching", 9, "whole")]])
     assert host.follow()
     assert host.said == ["whole"]
