@@ -13,43 +13,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from tests.lab.servers import xet
+from tests.lab.servers.content import Request, send_content, send_xorb
 from tests.lab.servers.faults import Fault, Where
-from tests.lab.servers.http import ByteRange, Handler, RangeNotSatisfiable, Server, parse_range
+from tests.lab.servers.http import Handler, RangeNotSatisfiable, Server, parse_range
 from tests.lab.servers.repository import Repository, RepositoryFile
 
-_CHUNK = 64 << 10
 _XET_TOKEN = "xet-token-of-this-hub"
 _FILE_HEADERS = {"Accept-Ranges": "bytes", "Cache-Control": "no-store"}
-
-
-@dataclass
-class Request:
-    """A request that the hub has answered.
-
-    Attributes:
-        where: part of the hub that was asked.
-        method: GET or HEAD.
-        path: as requested, without query.
-        file: path in the repository, when the request names a file.
-        status: as answered.
-        sent: bytes of the file that went out.
-        range: the `Range` header.
-        authorized: whether a known token came with it.
-    """
-
-    where: Where
-    method: str
-    path: str
-    file: str | None
-    status: int = 0
-    sent: int = 0
-    range: str | None = None
-    authorized: bool = False
 
 
 class Hub:
@@ -236,27 +210,10 @@ class Hub:
                 self._refuse(handler, request, 416, "", "begins beyond the end")
                 return
             if xorb is not None:
-                self._send_xorb(handler, request, xorb, part)
+                send_xorb(handler, request, self._fault(request) or Fault(), xorb, part)
             else:
                 request.status = 200
                 _json(handler, xet.reconstruction(found, part, self._xet.url))
-
-    def _send_xorb(self, handler: Handler, request: Request, xorb: xet.Xorb, part: ByteRange) -> None:
-        fault = self._fault(request) or Fault()
-        request.status = 206
-        handler.send_response(206)
-        handler.send_header("Content-Length", str(part.length))
-        handler.send_header("Content-Range", part.header())
-        handler.end_headers()
-        began = time.monotonic()
-        for position, piece in xorb.read(part):
-            if fault.reset_at is not None and position >= fault.reset_at:
-                handler.break_connection(orderly=fault.orderly)
-                return
-            wrong = _with_wrong_bit(piece, position, xorb.entry.size) if fault.corrupt else piece
-            handler.wfile.write(wrong)
-            request.sent += len(piece)
-            _slow_down(fault, began, request.sent)
 
     def _open(
         self, handler: Handler, request: Request, name: str, revision: str
@@ -300,27 +257,7 @@ class Hub:
             handler.send_header(field_name, value)
         handler.end_headers()
         if handler.command != "HEAD":
-            self._send_content(handler, request, fault, entry.source, entry.size, first, first + length)
-
-    def _send_content(
-        self, handler: Handler, request: Request, fault: Fault, source: Path, size: int, first: int, end: int
-    ) -> None:
-        position = first
-        began = time.monotonic()
-        with source.open("rb") as handle:
-            handle.seek(first)
-            while position < end:
-                wanted = min(_CHUNK, end - position)
-                if fault.reset_at is not None and position <= fault.reset_at:
-                    wanted = min(wanted, fault.reset_at - position)
-                    if wanted == 0:
-                        handler.break_connection(orderly=fault.orderly)
-                        return
-                chunk = handle.read(wanted)
-                handler.wfile.write(_with_wrong_bit(chunk, position, size) if fault.corrupt else chunk)
-                position += len(chunk)
-                request.sent += len(chunk)
-                _slow_down(fault, began, request.sent)
+            send_content(handler, request, fault, entry.source, entry.size, first, first + length)
 
     def _note(self, handler: Handler, where: Where, file: str | None) -> Request:
         request = Request(where, handler.command, handler.route, file, range=handler.headers.get("Range"))
@@ -362,15 +299,3 @@ class Hub:
 
 def _json(handler: Handler, body: object) -> None:
     handler.reply(200, json.dumps(body).encode(), content_type="application/json")
-
-
-def _slow_down(fault: Fault, began: float, sent: int) -> None:
-    if fault.bytes_per_second:
-        time.sleep(max(0.0, began + sent / fault.bytes_per_second - time.monotonic()))
-
-
-def _with_wrong_bit(chunk: bytes, position: int, size: int) -> bytes:
-    middle = size // 2 - position
-    if not 0 <= middle < len(chunk):
-        return chunk
-    return chunk[:middle] + bytes([chunk[middle] ^ 1]) + chunk[middle + 1 :]
