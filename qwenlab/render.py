@@ -2,8 +2,8 @@
 
     for path, file in render(plan, settings).items(): ...
 
-Secrets are not among them: they go to the host by another way (qwenlab/operations/secret.py). Neither are the programs
-that run there (qwenlab/programs.py).
+Secrets are not among them: API key and certificate are put in place by tasks/rollout.py, and the hub's token stays on
+no host. Neither are the programs that run there (qwenlab/programs.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ JOURNAL_CONF = "/etc/systemd/journald.conf.d/qwenlab.conf"
 CALIBRATION = f"{ETC}/calibration.json"
 SECRETS = f"{ETC}/secrets"
 API_KEY = f"{SECRETS}/api_key"
-HUB_TOKEN = f"{SECRETS}/hub_token"
 UNITS = "/etc/systemd/system"
 ENGINE_UNIT = f"{UNITS}/qwen-engine@.service"
 

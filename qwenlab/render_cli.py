@@ -18,7 +18,7 @@ from qwenlab.monitoring.files import card_files, node_files, watcher_files
 from qwenlab.output import OutputError, named
 from qwenlab.planner import plan
 from qwenlab.programs import programs
-from qwenlab.render import API_KEY, APT_CONF, HUB_TOKEN, INVENTORY, RemoteFile, apt_file, render
+from qwenlab.render import API_KEY, APT_CONF, INVENTORY, RemoteFile, apt_file, render
 from qwenlab.settings import Settings
 
 REFUSED = 2
@@ -42,8 +42,8 @@ def main(argv: list[str]) -> int:
         raise OutputError(options.out, error) from None
     for path in sorted(files):
         print(f"{files[path].mode} {files[path].user}:{files[path].group} {path}")
-    for secret in [API_KEY] * settings.has_key + [HUB_TOKEN] * (settings.hub_token is not None):
-        print(f"600 root:root {secret} (secret, not written here)")
+    if settings.has_key:
+        print(f"600 root:root {API_KEY} (secret, not written here)")
     if settings.gateway_tls:
         print(f"600 {USER}:{USER} {PEM} (secret, not written here)")
     return 0

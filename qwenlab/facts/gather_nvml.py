@@ -41,10 +41,12 @@ def named(name: Any) -> Any:
 
 
 def missing(*_: Any) -> Any:
+    """Stands for a function that this library lacks."""
     raise AttributeError
 
 
 def memory(handle: Any) -> Any:
+    """Bytes of a card; those that the driver reserves are told by newer libraries alone."""
     try:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     except Exception:
@@ -53,22 +55,26 @@ def memory(handle: Any) -> Any:
 
 
 def bar1(handle: Any) -> Any:
+    """Bytes of the window through which others reach a card's memory."""
     info = pynvml.nvmlDeviceGetBAR1MemoryInfo(handle)
     return {"total": int(info.bar1Total), "used": int(info.bar1Used)}
 
 
 def fabric(handle: Any) -> Any:
+    """State of the NVSwitch fabric as the card sees it, in NVML's numbers."""
     info = pynvml.c_nvmlGpuFabricInfo_t()
     pynvml.nvmlDeviceGetGpuFabricInfo(handle, pynvml.byref(info))
     return {"state": int(info.state), "status": int(info.status)}
 
 
 def pci(handle: Any) -> Any:
+    """Where a card sits, and its PCI ids."""
     info = pynvml.nvmlDeviceGetPciInfo(handle)
     return {"bus_id": plain(info.busId), "device": int(info.pciDeviceId), "subsystem": int(info.pciSubSystemId)}
 
 
 def structured(function: Any, handle: Any) -> Any:
+    """What a function says of a card, or how it failed."""
     try:
         return function(handle)
     except Exception as error:
@@ -116,6 +122,7 @@ def mig_devices(handle: Any) -> Any:
 
 
 def processes(handle: Any) -> Any:
+    """How many compute programs are on a card, those that share it by MPS among them."""
     count = 0
     for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses"):
         found = structured(lambda device, name=name: [int(item.pid) for item in named(name)(device)], handle)
