@@ -9,13 +9,11 @@ from importlib.resources import files
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from qwenlab.record import Record
 
 _LANE_GB_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
-
-
-class _Value(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Segment(StrEnum):
@@ -37,7 +35,7 @@ class ModuleFlavour(StrEnum):
     EITHER = "either"
 
 
-class NvLink(_Value):
+class NvLink(Record):
     """The card's NVLink ports."""
 
     generation: int
@@ -45,7 +43,7 @@ class NvLink(_Value):
     lane_gb_s: float = Field(description="GB/s of one link in one direction")
 
 
-class GpuFamily(_Value):
+class GpuFamily(Record):
     """Cards of one compute capability, by PCI device-id ranges (inclusive)."""
 
     key: str
@@ -58,7 +56,7 @@ class GpuFamily(_Value):
     source: str
 
 
-class GpuSpec(_Value):
+class GpuSpec(Record):
     """One card as its data sheet describes it. Throughputs are dense (no sparsity), in TFLOPS or TOPS.
 
     `fp16_tflops` and `fp8_tflops` are with FP32 accumulation, `fp16_acc16_tflops` with FP16 accumulation.
@@ -93,7 +91,7 @@ class UnknownGpuError(LookupError):
     """The card is not in the device table."""
 
 
-class _Table(_Value):
+class _Table(Record):
     families: tuple[GpuFamily, ...]
     cards: tuple[GpuSpec, ...]
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from qwenlab.measurement import Measurement
+from qwenlab.record import Record
 
 SCHEMA_VERSION = 1
-
-
-class _Value(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Source(StrEnum):
@@ -57,7 +54,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-class Diagnosis(_Value):
+class Diagnosis(Record):
     """One finding about the host, in words for its owner."""
 
     code: str = Field(description="stable name, e.g. 'driver_library_mismatch'")
@@ -66,7 +63,7 @@ class Diagnosis(_Value):
     gpu: str | None = Field(default=None, description="UUID or PCI bus id of the card it is about")
 
 
-class PcieLink(_Value):
+class PcieLink(Record):
     """PCIe generation and lane count: now (idle links drop to generation 1), the card's maximum, the slot path's."""
 
     generation_now: int | None = None
@@ -78,7 +75,7 @@ class PcieLink(_Value):
     replays: int | None = Field(default=None, description="link errors that PCIe repaired by sending again, so far")
 
 
-class PowerLimit(_Value):
+class PowerLimit(Record):
     """Board power limit in watts and the range that the card accepts."""
 
     limit_w: float | None = None
@@ -87,7 +84,7 @@ class PowerLimit(_Value):
     max_w: float | None = None
 
 
-class MigInstance(_Value):
+class MigInstance(Record):
     """One MIG compute instance."""
 
     uuid: str | None = None
@@ -95,7 +92,7 @@ class MigInstance(_Value):
     memory_mib: int | None = None
 
 
-class Gpu(_Value):
+class Gpu(Record):
     """One card. `index` is its place in PCI bus order (nvidia-smi's), never CUDA's default fastest-first order."""
 
     index: int
@@ -133,7 +130,7 @@ class Gpu(_Value):
     provenance: dict[str, Source] = Field(default_factory=dict)
 
 
-class GpuPair(_Value):
+class GpuPair(Record):
     """What lies between two cards, by `Gpu.index` (a < b)."""
 
     a: int
@@ -154,7 +151,7 @@ class GpuPair(_Value):
         return hash((self.a, self.b, self.nvlink_lanes, self.nvswitch, self.ancestor, self.peer_read, self.peer_write))
 
 
-class Disk(_Value):
+class Disk(Record):
     """One mounted file system, sizes in GiB."""
 
     mount: str
@@ -164,7 +161,7 @@ class Disk(_Value):
     options: tuple[str, ...] = ()
 
 
-class Driver(_Value):
+class Driver(Record):
     """The NVIDIA kernel module and library; `loaded` against `installed` tells whether a reboot is due."""
 
     loaded: str | None = None
@@ -181,7 +178,7 @@ class Driver(_Value):
     )
 
 
-class OperatingSystem(_Value):
+class OperatingSystem(Record):
     """Distribution and kernel, as os-release and uname name them."""
 
     id: str | None = None
@@ -192,7 +189,7 @@ class OperatingSystem(_Value):
     architecture: str | None = None
 
 
-class HostInventory(_Value):
+class HostInventory(Record):
     """Everything qwenlab believes about one host."""
 
     schema_version: Literal[1] = 1

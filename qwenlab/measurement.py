@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from qwenlab.record import Record
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MeasuredWith(_Value):
+class MeasuredWith(Record):
     """Everything that the memory of an engine depends on; another value of any of it needs another measurement."""
 
     vllm: str
@@ -43,7 +41,7 @@ class MeasuredWith(_Value):
         return tuple(found)
 
 
-class Measurement(_Value):
+class Measurement(Record):
     """One engine of a host, as its unpinned start came out.
 
     Attributes:
@@ -68,7 +66,7 @@ class Measurement(_Value):
     cold: bool = False
 
 
-class Calibration(_Value):
+class Calibration(Record):
     """The record on the host, /etc/qwen/calibration.json."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")

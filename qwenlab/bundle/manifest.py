@@ -6,9 +6,10 @@ import hashlib
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from qwenlab import __version__
+from qwenlab.record import Record
 
 MANIFEST = "bundle.json"
 CHUNK = 1 << 20
@@ -18,11 +19,7 @@ class BundleError(RuntimeError):
     """The bundle cannot be made, joined or trusted; the text says what to do."""
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BundledFile(_Value):
+class BundledFile(Record):
     """One file below the bundle's directory. `size` in bytes."""
 
     path: str
@@ -38,7 +35,7 @@ class BundledFile(_Value):
         return path
 
 
-class LeftOut(_Value):
+class LeftOut(Record):
     """A package of the lock that does not travel: the target has it, or the maker of the bundle said so."""
 
     name: str
@@ -47,7 +44,7 @@ class LeftOut(_Value):
     why: str
 
 
-class Manifest(_Value):
+class Manifest(Record):
     """`bundle.json`. Paths are relative to the bundle's directory."""
 
     schema_version: Literal[1] = 1

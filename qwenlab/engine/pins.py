@@ -7,30 +7,28 @@ from importlib.resources import files
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from qwenlab.record import Record
 
 Engine = Literal["cuda", "cpu"]
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Wheel(_Row):
+class Wheel(Record):
     """One file on a package index."""
 
     file: str
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class UvPin(_Row):
+class UvPin(Record):
     """The pinned uv: one wheel a machine architecture (as `uname -m` names it)."""
 
     version: str
     wheels: dict[str, Wheel]
 
 
-class OffIndexPackage(_Row):
+class OffIndexPackage(Record):
     """A package whose wheels are not on PyPI; `needs` are its own requirements, one digest a wheel."""
 
     name: str
@@ -39,7 +37,7 @@ class OffIndexPackage(_Row):
     sha256: tuple[str, ...]
 
 
-class EngineRelease(_Row):
+class EngineRelease(Record):
     """One vLLM release that qwenlab can build.
 
     Attributes:
@@ -81,7 +79,7 @@ class EngineRelease(_Row):
         return files("qwenlab.engine").joinpath("locks", self.lock_name).read_text()
 
 
-class Pins(_Row):
+class Pins(Record):
     """The whole table."""
 
     uv: UvPin

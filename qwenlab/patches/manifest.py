@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from qwenlab.patches.applier import digest
+from qwenlab.record import Record
 
 Kind = Literal["fix", "feature", "backport", "local"]
 
@@ -19,11 +20,7 @@ class SeriesError(ValueError):
     """The series itself is wrong: a diff is missing, or does not have the digest that the manifest states."""
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Condition(_Row):
+class Condition(Record):
     """When a plan needs a patch: every part that is given must hold. See `qwenlab.patches.needs`."""
 
     text: str = Field(description="the condition in words")
@@ -36,7 +33,7 @@ class Condition(_Row):
     named: bool = Field(default=False, description="a planning rule names it: it depends on what no plan holds")
 
 
-class Patch(_Row):
+class Patch(Record):
     """One topic of the series."""
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
@@ -52,14 +49,14 @@ class Patch(_Row):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class NotNeeded(_Row):
+class NotNeeded(Record):
     """A patch that other series carry and this release does without, with the reason."""
 
     topic: str
     why: str
 
 
-class Series(_Row):
+class Series(Record):
     """All patches of one vLLM release, in order."""
 
     vllm: str
@@ -79,7 +76,7 @@ class Series(_Row):
         return tuple(patch.id for patch in self.patches)
 
 
-class FileDigests(_Row):
+class FileDigests(Record):
     """SHA-256 of one file: as released, and for every choice of the patches that touch it ("a+b", series order)."""
 
     stock: str

@@ -5,13 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from qwenlab.record import Record
 
 SCHEMA_VERSION = 1
-
-
-class _Value(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Workload(StrEnum):
@@ -31,7 +29,7 @@ class Evidence(StrEnum):
     DERIVED = "derived"
 
 
-class Checkpoint(_Value):
+class Checkpoint(Record):
     """A checkpoint on the hub, pinned to a commit."""
 
     repo: str
@@ -45,14 +43,14 @@ class Checkpoint(_Value):
         return f"{self.repo}/{self.revision}" + (f".{self.preparation}" if self.preparation else "")
 
 
-class Speculation(_Value):
+class Speculation(Record):
     """Speculative decoding: vLLM's method name and draft tokens per step."""
 
     method: Literal["mtp", "dflash"]
     tokens: int
 
 
-class RankMemory(_Value):
+class RankMemory(Record):
     """Memory budget of one rank's card in GiB; the parts add up to at most `total`."""
 
     gpu: str
@@ -65,7 +63,7 @@ class RankMemory(_Value):
     total: float
 
 
-class KvPool(_Value):
+class KvPool(Record):
     """The KV pool of one engine replica."""
 
     blocks: int
@@ -73,7 +71,7 @@ class KvPool(_Value):
     tokens: int
 
 
-class Predicted(_Value):
+class Predicted(Record):
     """What the throughput model expects; the error of the model is in docs/accuracy.md."""
 
     decode_tok_s: float = Field(description="one stream, tokens per second")
@@ -82,7 +80,7 @@ class Predicted(_Value):
     prefill_tok_s: float | None = None
 
 
-class Measured(_Value):
+class Measured(Record):
     """The measurement that an engine's pool comes from (plays/calibrate.py)."""
 
     at: str
@@ -94,7 +92,7 @@ class Measured(_Value):
     all_reduce: tuple[str, ...] = ()
 
 
-class Reason(_Value):
+class Reason(Record):
     """Why a flag, a variable or a layout is what it is."""
 
     rule: str
@@ -104,14 +102,14 @@ class Reason(_Value):
     sets: tuple[str, ...] = Field(default=(), description="arguments, `option.key` of JSON options, variables, patches")
 
 
-class Rejected(_Value):
+class Rejected(Record):
     """A candidate that lost, with the number that lost."""
 
     layout: str
     why: str
 
 
-class NodeProcess(_Value):
+class NodeProcess(Record):
     """One vLLM process group of an engine: an unequal pair runs as two nodes on one host, one card each."""
 
     node_rank: int
@@ -120,7 +118,7 @@ class NodeProcess(_Value):
     env: dict[str, str] = Field(default_factory=dict, description="differs from the engine's env")
 
 
-class EnginePlan(_Value):
+class EnginePlan(Record):
     """One engine: one port, one unit `qwen-engine@<name>.service` per process."""
 
     name: str
@@ -150,21 +148,21 @@ class EnginePlan(_Value):
     warnings: tuple[str, ...] = Field(default=(), description="what the owner should know about this engine")
 
 
-class IdleCard(_Value):
+class IdleCard(Record):
     """A card that no engine uses."""
 
     gpu: str
     why: str
 
 
-class Refusal(_Value):
+class Refusal(Record):
     """Why the host cannot be served, machine-readable, with words for its owner."""
 
     code: str
     text: str
 
 
-class HostPlan(_Value):
+class HostPlan(Record):
     """All engines of one host."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema", serialization_alias="schema")

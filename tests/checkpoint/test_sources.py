@@ -8,7 +8,6 @@ import json
 import os
 import select
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -23,13 +22,7 @@ from qwenlab.remote.checkpoint import manifest
 from tests.checkpoint.fetching import REPO, ROOT, WANTED, Host
 from tests.lab.servers.faults import Fault
 from tests.lab.servers.http import Handler, Server
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.ports import free_port
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from qwenlab.gateway.lab_ca import LabCa, today
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan, Predicted, Workload
 from qwenlab.settings import load
 from tests.gateway.stand_in import PATIENCE_S, StandIn
+from tests.ports import free_port
 
 pytestmark = pytest.mark.lab
 
@@ -83,12 +84,6 @@ class Running:
         assert self.notified is not None
         while b"READY=1" not in self.notified.recv(4096):
             continue
-
-
-def free_port() -> int:
-    """A port of loopback that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.patches.trees import Tree
+from tests.ports import free_port
 
 V2_ON_CPU = Path(__file__).parent / "v2_on_cpu"
 KEY = "key-of-the-served-tests"
@@ -124,13 +124,6 @@ class Server:
         text = self.request("/metrics")
         lines = [line for line in text.splitlines() if line.startswith((name + "{", name + " "))]
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
-
-
-def free_port() -> int:
-    """A port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _start(tree: Tree, log: Path, arguments: Sequence[str], extra: dict[str, str]) -> subprocess.Popen[bytes]:

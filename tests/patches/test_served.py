@@ -19,7 +19,8 @@ import pytest
 from tests.patches.conftest import TreeOf
 from tests.patches.layouts import ALL, LAST_BLOCK_DROPPED, LAYOUTS, OTHER_SUMS, PIPELINE, VERSIONS, speculation
 from tests.patches.make_checkpoints import SPOKEN
-from tests.patches.served import KEY, V2_ON_CPU, Answer, Departure, Server, free_port, serve
+from tests.patches.served import KEY, V2_ON_CPU, Answer, Departure, Server, serve
+from tests.ports import free_port
 from tests.vllm_env import environment
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
