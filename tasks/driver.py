@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
 
-from qwenlab.operations import driver, driver_upgrade
+from qwenlab.operations import driver, driver_packages, driver_upgrade
 from qwenlab.settings import Settings
 
 
@@ -20,12 +20,12 @@ def install(settings: Settings) -> None:
     """The driver that the cards and settings ask for."""
     if settings.engine != "cuda":
         return
-    driver.repository(name="NVIDIA's repository", settings=settings)
-    driver.pin(name="Stay on the branch", settings=settings)
-    driver.fetch(name="Download", settings=settings)
-    driver.install(name="Module and libraries", settings=settings)
+    driver_packages.repository(name="NVIDIA's repository", settings=settings)
+    driver_packages.pin(name="Stay on the branch", settings=settings)
+    driver_packages.fetch(name="Download", settings=settings)
+    driver_packages.install(name="Module and libraries", settings=settings)
     driver.boot_files(name="At boot", settings=settings)
-    driver.hold(name="Hold", settings=settings)
+    driver_packages.hold(name="Hold", settings=settings)
     driver.activate(name="Load, or reboot", settings=settings)
     driver.works(name="Every card answers", settings=settings)
 

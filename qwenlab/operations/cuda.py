@@ -15,7 +15,7 @@ from qwenlab.facts.cuda_toolkit import CudaToolkit
 from qwenlab.facts.driver_state import NvidiaDriver
 from qwenlab.facts.file_states import PathStates
 from qwenlab.operations import apt
-from qwenlab.operations.driver import add_repository
+from qwenlab.operations.driver_packages import add_repository
 from qwenlab.operations.engine import engine_state
 from qwenlab.operations.paths import put_with_folders
 from qwenlab.operations.refusal import refusal

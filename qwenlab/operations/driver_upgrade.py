@@ -14,15 +14,15 @@ from pyinfra.context import host
 from qwenlab.driver.decision import Verdict
 from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.unit_state import UnitState
-from qwenlab.operations import driver, verification
-from qwenlab.operations.driver import look
+from qwenlab.operations import driver, driver_packages, verification
+from qwenlab.operations.driver_packages import look
 from qwenlab.operations.refusal import refusal
 from qwenlab.settings import Settings
 
 UNVERIFIED = "/etc/qwen/driver-upgrade"  # from the stop of the engines to their verification, over runs
 _begun: list[str] = []  # hosts of this run whose upgrade has not come to its good end
-PREPARED = (driver.repository, driver.pin, driver.fetch)  # while the engines serve
-REPLACED = (driver.install, driver.boot_files, driver.hold, driver.activate, driver.works)
+PREPARED = (driver_packages.repository, driver_packages.pin, driver_packages.fetch)  # while the engines serve
+REPLACED = (driver_packages.install, driver.boot_files, driver_packages.hold, driver.activate, driver.works)
 
 
 @operation()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qwenlab.facts.driver_state import AptCandidates, NvidiaDriver
-from qwenlab.operations import cuda, driver, power
+from qwenlab.operations import cuda, driver, driver_packages, power
 from qwenlab.remote import fetch_key
 from qwenlab.settings import SettingsError
 from tests.driver.states import KERNEL, wishes
@@ -29,12 +29,12 @@ HELD = [f"held={name}" for name in ("libcuda1", "libnvidia-ml1", "nvidia-driver-
 STATE = "boot_kernel="  # part of the probe's text
 OPERATIONS = (
     driver.check,
-    driver.repository,
-    driver.pin,
-    driver.fetch,
-    driver.install,
+    driver_packages.repository,
+    driver_packages.pin,
+    driver_packages.fetch,
+    driver_packages.install,
     driver.boot_files,
-    driver.hold,
+    driver_packages.hold,
     driver.activate,
 )
 
@@ -52,7 +52,7 @@ def test_a_driver_that_works_is_left_alone(operation: Any) -> None:
 
 
 def test_the_pin_comes_in_a_transaction_of_its_own() -> None:
-    ((command, _),) = run(driver.pin, BASE)
+    ((command, _),) = run(driver_packages.pin, BASE)
     assert "install --yes --no-install-recommends" in command
     assert "nvidia-driver-pinning-580" in command
     assert "nvidia-driver-cuda" not in command
@@ -69,10 +69,10 @@ def policy(version: str) -> dict[str, Any]:
 
 
 def test_all_of_the_driver_is_downloaded_before_anything_is_changed() -> None:
-    update, download = run(driver.fetch, BASE, policy("580.126.09-1"))
+    update, download = run(driver_packages.fetch, BASE, policy("580.126.09-1"))
     assert "apt-get -qq -o DPkg::Lock::Timeout=600 update" in update[0]
     assert f"--download-only {NAMES}" in download[0]
-    install, dkms, *end = run(driver.install, BASE)
+    install, dkms, *end = run(driver_packages.install, BASE)
     assert f"--force-confold {NAMES}" in install[0]
     assert f"dkms autoinstall -k {KERNEL}" in dkms[0]
     assert [kind for kind, _ in end] == ["refused"]  # the host of this test stays as it was, so the install failed
@@ -81,14 +81,14 @@ def test_all_of_the_driver_is_downloaded_before_anything_is_changed() -> None:
 def test_a_held_driver_is_released_for_its_own_install_alone_and_held_again_when_that_fails() -> None:
     host = [*WORKING, *HELD, "package=nvidia-driver-pinning-580\t580-1\thi \t", "held=nvidia-driver-pinning-580"]
     host += ["held=linux-image-amd64", "package=linux-image-amd64\t6.12.48-1\thi \tlinux-signed"]
-    ((pin, _),) = run(driver.pin, host, driver_branch=595)
+    ((pin, _),) = run(driver_packages.pin, host, driver_branch=595)
     assert pin.startswith("apt-mark unhold nvidia-driver-pinning-580 >/dev/null && sh -c")
     assert pin.endswith("|| { apt-mark hold nvidia-driver-pinning-580 >/dev/null; exit 1; }")
     theirs = "libcuda1 libnvidia-ml1 nvidia-driver-cuda nvidia-driver-pinning-580 nvidia-kernel-open-dkms"
-    _, (fetch, _) = run(driver.fetch, host, policy("595.91.07-1"), driver_branch=595)
+    _, (fetch, _) = run(driver_packages.fetch, host, policy("595.91.07-1"), driver_branch=595)
     assert fetch.startswith(f"apt-mark unhold {theirs} >/dev/null && sh -c")
     assert fetch.endswith(f"; code=$?; apt-mark hold {theirs} >/dev/null; exit $code")
-    install, *_ = run(driver.install, host, driver_branch=595)
+    install, *_ = run(driver_packages.install, host, driver_branch=595)
     assert install[0].startswith(f"apt-mark unhold {theirs} >/dev/null && sh -c")
     assert install[0].endswith(f"|| {{ apt-mark hold {theirs} >/dev/null; exit 1; }}")
     assert "linux-headers-amd64" not in install[0]  # its kernel is held: it does not move
@@ -104,11 +104,11 @@ def test_a_held_driver_is_released_for_its_own_install_alone_and_held_again_when
 )
 def test_only_a_wish_for_something_older_lets_apt_downgrade(wished: dict[str, Any], allowed: bool) -> None:
     host = [line.replace("580.126.09", "590.48.01") for line in WORKING]
-    assert ("--allow-downgrades" in run(driver.install, host, **wished)[0][0]) is allowed
+    assert ("--allow-downgrades" in run(driver_packages.install, host, **wished)[0][0]) is allowed
 
 
 def test_apt_offering_another_branch_ends_the_run_before_the_install() -> None:
-    _, (kind, reason) = run(driver.fetch, BASE, policy("610.57.04-1"))
+    _, (kind, reason) = run(driver_packages.fetch, BASE, policy("610.57.04-1"))
     assert kind == "refused"
     assert "apt would install driver 610.57.04" in reason
 
@@ -140,16 +140,16 @@ def test_b04_one_reboot_for_one_state_and_then_a_diagnosis() -> None:
 
 
 def test_b02_a_partial_hold_is_completed_and_a_whole_one_left() -> None:
-    assert run(driver.hold, [*WORKING, HELD[2]]) == [
+    assert run(driver_packages.hold, [*WORKING, HELD[2]]) == [
         ("apt-mark hold libcuda1 libnvidia-ml1 nvidia-kernel-open-dkms", "")
     ]
-    assert run(driver.hold, [*WORKING, *HELD]) == []
+    assert run(driver_packages.hold, [*WORKING, *HELD]) == []
 
 
 def test_b100_what_is_due_is_asked_at_each_operations_turn() -> None:
     """The same operation on the same host: an install on the bare one, none on the one that the reboot has mended."""
-    assert run(driver.pin, BASE) != []
-    assert run(driver.pin, WORKING) == []
+    assert run(driver_packages.pin, BASE) != []
+    assert run(driver_packages.pin, WORKING) == []
 
 
 def test_without_nouveau_the_module_is_loaded_first() -> None:

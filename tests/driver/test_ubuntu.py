@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from qwenlab.operations import driver
+from qwenlab.operations import driver, driver_packages
 from tests.driver.test_operations import run
 
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos"
@@ -75,7 +75,7 @@ def test_nvidias_repository_and_dkms(system: str, branch: int, flavour: str) -> 
     assert run(driver.check, state, **wished) == []
 
     made, (fetch_key, _), (source, source_line), (preferences, pins), (update, _) = run(
-        driver.repository, state, **wished
+        driver_packages.repository, state, **wished
     )
     assert made[0] == "install -d -m 755 /etc/apt/keyrings"
     assert json.loads(fetch_key.removeprefix("python3 - '").removesuffix("'")) == {
@@ -89,16 +89,16 @@ def test_nvidias_repository_and_dkms(system: str, branch: int, flavour: str) -> 
     assert pins == "Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600\n"
     assert said(update) == f"apt-get {ONLY} -o APT::Get::List-Cleanup=0 -o APT::Update::Error-Mode=any update"
 
-    ((pin, _),) = run(driver.pin, state, **wished)
+    ((pin, _),) = run(driver_packages.pin, state, **wished)
     assert said(pin) == f"apt-get {INSTALL} --allow-downgrades nvidia-driver-pinning-{branch}"
 
     names = f"linux-headers-{kernel} {headers} {BUILT[branch, flavour]}"
-    fetched = [said(one) for one, _ in run(driver.fetch, state, offered(names, branch), **wished)]
+    fetched = [said(one) for one, _ in run(driver_packages.fetch, state, offered(names, branch), **wished)]
     assert fetched == [
         "apt-get update",
         f"apt-get {INSTALL} --download-only {names}",
     ]
-    install, build, *_ = (said(one) for one, _ in run(driver.install, state, **wished))
+    install, build, *_ = (said(one) for one, _ in run(driver_packages.install, state, **wished))
     assert install == f"apt-get {INSTALL} {names}"
     assert build == f"modinfo -k {kernel} nvidia >/dev/null 2>&1 || dkms autoinstall -k {kernel} || true"
 
@@ -110,11 +110,11 @@ def test_b05_canonicals_signed_modules_under_secure_boot(system: str, branch: in
     state = [*host(system), "secure_boot=1"]
     wished: dict[str, Any] = {"driver_branch": branch}
     assert run(driver.check, state, **wished) == []
-    assert run(driver.repository, state, **wished) == run(driver.pin, state, **wished) == []
+    assert run(driver_packages.repository, state, **wished) == run(driver_packages.pin, state, **wished) == []
     names = SIGNED[branch].replace("KERNEL", SYSTEMS[system][0])
-    fetched = [said(one) for one, _ in run(driver.fetch, state, offered(names, branch), **wished)]
+    fetched = [said(one) for one, _ in run(driver_packages.fetch, state, offered(names, branch), **wished)]
     assert fetched[1:] == [f"apt-get {INSTALL} --download-only {names}"]
-    install, (end, _) = run(driver.install, state, **wished)
+    install, (end, _) = run(driver_packages.install, state, **wished)
     assert (said(install[0]), end) == (f"apt-get {INSTALL} {names}", "refused")  # this host stays bare
 
 
