@@ -17,8 +17,8 @@ import pytest
 
 from qwenlab.monitoring.files import FOLDER, RULES, config, watcher_files
 from qwenlab.monitoring.targets import Target
+from tests.gateway.running import Running, gateway
 from tests.gateway.stand_in import PATIENCE_S
-from tests.gateway.test_haproxy import Running, gateway
 from tests.lab.image import lower_directories
 from tests.monitoring.test_files import settings
 from tests.ports import free_port
