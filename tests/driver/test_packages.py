@@ -40,7 +40,9 @@ SETS = [
 
 
 @pytest.mark.parametrize(("system", "target", "expected"), SETS)
-def test_the_driver_set(system: tuple[str, str], target: Target, expected: tuple[str, ...]) -> None:
+def test_a_distribution_and_branch_take_exactly_these_packages(
+    system: tuple[str, str], target: Target, expected: tuple[str, ...]
+) -> None:
     assert driver_set(target, DISTRIBUTIONS[system], "6.8.0-60-generic") == expected
 
 

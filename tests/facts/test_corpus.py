@@ -24,14 +24,14 @@ def test_the_corpus_is_whole() -> None:
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
-def test_summary(path: Path) -> None:
+def test_a_published_host_is_summed_up_as_its_page_says(path: Path) -> None:
     want = expected(path)
     summary = summarise(build_inventory(load_published(path)))
     assert {key: summary[key] for key in KEYS if key in want} == {key: want[key] for key in KEYS if key in want}
 
 
 @pytest.mark.parametrize("path", [path for path in CORPUS if "diagnosis" in expected(path)], ids=lambda path: path.stem)
-def test_diagnosis(path: Path) -> None:
+def test_what_is_wrong_with_a_published_host_is_diagnosed(path: Path) -> None:
     assert expected(path)["diagnosis"] in codes(build_inventory(load_published(path)))
 
 
@@ -102,5 +102,5 @@ def test_what_a_report_says_of_its_host(number: str, field: str, value: object) 
         ("50", "driver_branch_capped"),
     ],
 )
-def test_worth_knowing(number: str, code: str) -> None:
+def test_what_its_owner_should_know_is_told(number: str, code: str) -> None:
     assert code in codes(corpus(number))

@@ -100,7 +100,7 @@ def test_an_inventory_comes_out_of_everything(samples: list[tuple[str, str]]) ->
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(PARSERS)), st.text(max_size=200))
-def test_foreign_text(name: str, text: str) -> None:
+def test_any_text_is_parsed_or_refused_as_a_parse_error(name: str, text: str) -> None:
     try:
         PARSERS[name][0](text)
     except ParseError:

@@ -29,7 +29,7 @@ def recorded(path: Path, name: str) -> Recording:
 
 
 @pytest.mark.parametrize("name", ["2xh200", "2x3090-nvlink", "5090-4070tis"])
-def test_sources_agree(tmp_path: Path, name: str) -> None:
+def test_the_sources_of_a_sound_machine_agree(tmp_path: Path, name: str) -> None:
     lines, agree = compare(recorded(tmp_path, name))
     assert agree, lines
     assert [line.split(":")[0] for line in lines] == ["NVML and nvidia-smi", "NVML and sysfs", "NVML and topo -m"]
@@ -75,7 +75,9 @@ def test_a_bridged_pair_is_no_switch(tmp_path: Path) -> None:
     ],
     ids=lambda value: "-".join(value.lines)[:40] if isinstance(value, Fault) else str(value),
 )
-def test_faults(tmp_path: Path, fault: Fault, parse: ParseState, usable: int, code: str | None) -> None:
+def test_a_faulty_machine_keeps_every_card_and_tells_its_fault(
+    tmp_path: Path, fault: Fault, parse: ParseState, usable: int, code: str | None
+) -> None:
     inventory = build_inventory(gather_simulated(tmp_path / "m", "3x3090", fault))
     assert len(inventory.gpus) == 3, "a card that is plugged in is never forgotten"
     assert (inventory.parse, len(inventory.usable_gpus)) == (parse, usable), inventory.diagnoses

@@ -77,7 +77,9 @@ def test_figures_are_plausible() -> None:
         ("some name", "2684", "NVIDIA GeForce RTX 4090"),
     ],
 )
-def test_lookup(name: str | None, device_id: str | int | None, expected: str) -> None:
+def test_a_card_is_found_by_its_id_or_the_names_that_tools_print(
+    name: str | None, device_id: str | int | None, expected: str
+) -> None:
     assert gpu_data.lookup(name=name, device_id=device_id).name == expected
 
 

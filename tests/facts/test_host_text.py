@@ -10,7 +10,7 @@ from qwenlab.facts.kernel_log import parse_kernel_log
 from qwenlab.facts.procfs import parse_proc_gpus
 
 
-def test_operating_system() -> None:
+def test_the_operating_system_is_read_past_damaged_lines() -> None:
     release = 'PRETTY_NAME="Ubuntu 24.04.3 LTS"\nID=ubuntu\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\nBAD="x\n'
     system = host_text.operating_system(release, "Linux 6.8.0-45-generic x86_64\n")
     assert (system.id, system.version_id, system.codename) == ("ubuntu", "24.04", "noble")
@@ -38,7 +38,7 @@ def test_disks_and_shared_memory() -> None:
 
 
 @pytest.mark.parametrize(("text", "count"), [("0\n", 1), ("0-1\n", 2), ("0,2-3\n", 3), ("", None), ("x", None)])
-def test_numa_nodes(text: str, count: int | None) -> None:
+def test_numa_nodes_are_counted_over_ranges(text: str, count: int | None) -> None:
     assert host_text.numa_nodes(text) == count
 
 
@@ -46,17 +46,17 @@ def test_numa_nodes(text: str, count: int | None) -> None:
     ("text", "on"),
     [("efivar 1\n", True), ("efivar 0\n", False), ("SecureBoot enabled\n", True), ("", None), (None, None)],
 )
-def test_secure_boot(text: str | None, on: bool | None) -> None:
+def test_secure_boot_is_unknown_unless_it_is_told(text: str | None, on: bool | None) -> None:
     assert host_text.secure_boot(text) is on
 
 
-def test_cpu() -> None:
+def test_the_processor_has_model_vendor_and_count() -> None:
     assert host_text.cpu("model name\t: AMD EPYC 7302P\nvendor_id\t: AuthenticAMD\ncount 32\n") == (
         "AMD EPYC 7302P", "AuthenticAMD", 32,
     )  # fmt: skip
 
 
-def test_glibc_and_compilers() -> None:
+def test_glibc_and_compilers_have_versions() -> None:
     assert host_text.glibc("glibc 2.39\n") == "2.39"
     assert host_text.nvcc_release("release 13.0, V13.0.88\n") == "13.0.88"
     assert host_text.toolkits("/usr/local/cuda-13.0\n/usr/local/cuda-12.8\n") == ("12.8", "13.0")
@@ -76,7 +76,7 @@ def test_driver_version_inside_a_package_version(text: str, version: str | None)
     assert package_version(text) == version
 
 
-def test_branches() -> None:
+def test_a_branch_is_the_first_part_of_a_version() -> None:
     assert [branch(text) for text in ("580.126.09", "595.71.05", None, "5")] == [580, 595, None, None]
 
 
@@ -87,7 +87,7 @@ def test_branches() -> None:
         ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.274.02  Thu Sep 4", "535.274.02", False),
     ],
 )
-def test_module_flavour(line: str, loaded: str, is_open: bool) -> None:
+def test_a_loaded_module_says_whether_it_is_the_open_one(line: str, loaded: str, is_open: bool) -> None:
     found = driver({"driver_version": line}, None, None)
     assert (found.loaded, found.open_module) == (loaded, is_open)
 
@@ -98,7 +98,7 @@ def test_flavour_of_a_module_that_is_not_loaded() -> None:
     assert (closed.installed, closed.open_module, closed.loaded) == ("580.95.05", False, None)
 
 
-def test_kernel_log() -> None:
+def test_the_kernel_log_tells_xids_and_fallen_cards_by_address() -> None:
     log = parse_kernel_log(
         "[  12.3] NVRM: Xid (PCI:0000:61:00): 119, pid=4242, name=nvidia-smi, Timeout\n"
         "Nov 29 host kernel: NVRM: Xid (PCI:0000:61:00): 31, pid=1\n"

@@ -18,11 +18,11 @@ BOX = (H200_PAIR / "smi.txt").read_text()
     ("text", "value"),
     [("143771 MiB", 143771), ("16x", 16), ("N/A", None), ("[N/A]", None), ("", None), ("ERR!", None), ("-5 MiB", None)],
 )
-def test_numbers_with_units(text: str, value: int | None) -> None:
+def test_a_number_loses_its_unit_and_other_words_are_no_number(text: str, value: int | None) -> None:
     assert whole(text) == value
 
 
-def test_scalars() -> None:
+def test_figures_switches_and_words_for_nothing_are_told_apart() -> None:
     assert number("700.00 W") == 700.0
     assert [switch(word) for word in ("Enabled", "Off", "Yes", "N/A", None)] == [True, False, True, None, None]
     spellings = ("N/A", "[N/A]", "[Not Supported]", "Not Supported", "[GPU is lost]", "Unknown Error", "", None)

@@ -53,7 +53,7 @@ def run(libcuda: Path) -> Run:
         ("crash", "failed", "exit -6"),
     ],
 )
-def test_verdicts(run: Run, mode: str, verdict: str, detail: str) -> None:
+def test_a_pair_gets_the_verdict_of_what_its_copies_did(run: Run, mode: str, verdict: str, detail: str) -> None:
     (found,) = run(mode)
     assert (found["a"], found["b"], found["verdict"]) == (A, B, verdict)
     assert detail in found["detail"]

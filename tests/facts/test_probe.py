@@ -29,7 +29,7 @@ def test_json_of_a_recorded_directory(capsys: pytest.CaptureFixture[str]) -> Non
     assert again == build_inventory(load(H200_PAIR))
 
 
-def test_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_options_people_get_a_table_with_cards_links_and_faults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "--from", str(corpus_path("46"))]) == 0
     printed = capsys.readouterr().out
     assert "NVIDIA GeForce RTX 5090" in printed

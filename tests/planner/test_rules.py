@@ -89,7 +89,7 @@ VARIABLES: list[tuple[str, EngineShape, dict[str, str | None]]] = [
 
 
 @pytest.mark.parametrize(("case", "engine", "expected"), VARIABLES, ids=[case for case, _, _ in VARIABLES])
-def test_variables(case: str, engine: EngineShape, expected: dict[str, str | None]) -> None:
+def test_an_engine_gets_these_variables(case: str, engine: EngineShape, expected: dict[str, str | None]) -> None:
     env = rendered(engine).env
     assert {name: env.get(name) for name in expected} == expected
 
@@ -188,7 +188,7 @@ ARGUMENTS: list[tuple[str, EngineShape, Args]] = [
 
 
 @pytest.mark.parametrize(("case", "engine", "expected"), ARGUMENTS, ids=[case for case, _, _ in ARGUMENTS])
-def test_arguments(case: str, engine: EngineShape, expected: Args) -> None:
+def test_an_engine_gets_these_arguments(case: str, engine: EngineShape, expected: Args) -> None:
     args = rendered(engine).args
     assert {name: args.get(name) for name in expected} == expected
 
@@ -288,7 +288,9 @@ PATCHES: list[tuple[str, EngineShape, set[str], set[str]]] = [
 
 
 @pytest.mark.parametrize(("case", "engine", "needed", "unwanted"), PATCHES, ids=[case for case, *_ in PATCHES])
-def test_patches(case: str, engine: EngineShape, needed: set[str], unwanted: set[str]) -> None:
+def test_an_engine_carries_the_patches_that_it_needs_and_not_these(
+    case: str, engine: EngineShape, needed: set[str], unwanted: set[str]
+) -> None:
     carried = set(rendered(engine).patches)
     assert needed <= carried
     assert not unwanted & carried

@@ -49,7 +49,7 @@ BROKEN: list[tuple[str, EngineShape]] = [
 @pytest.mark.parametrize(
     ("limit", "engine"), BROKEN, ids=[f"{limit} {place}" for place, (limit, _) in enumerate(BROKEN)]
 )
-def test_limits(limit: str, engine: EngineShape) -> None:
+def test_a_shape_that_vllm_or_the_silicon_cannot_run_breaks_its_limit(limit: str, engine: EngineShape) -> None:
     assert limit in {rule.id for rule in violations(engine)}
 
 
@@ -89,7 +89,7 @@ ALLOWED: list[tuple[str, EngineShape]] = [
 
 
 @pytest.mark.parametrize(("case", "engine"), ALLOWED, ids=[case for case, _ in ALLOWED])
-def test_allowed_shapes(case: str, engine: EngineShape) -> None:
+def test_a_shape_that_runs_breaks_no_limit(case: str, engine: EngineShape) -> None:
     assert [rule.id for rule in violations(engine)] == []
 
 
@@ -115,5 +115,5 @@ PEERS: list[tuple[str, GpuPair | None, bool]] = [
 
 
 @pytest.mark.parametrize(("case", "pair", "expected"), PEERS, ids=[case for case, _, _ in PEERS])
-def test_peer_access(case: str, pair: GpuPair | None, expected: bool) -> None:
+def test_peer_access_takes_both_directions_and_no_failed_test(case: str, pair: GpuPair | None, expected: bool) -> None:
     assert peer_access(pair) is expected

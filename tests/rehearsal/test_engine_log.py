@@ -59,7 +59,7 @@ def test_a_whole_start_is_read() -> None:
          EngineLog(errors=("ValueError: To serve at least one request, 6.64 GiB KV cache is needed",))),
     ],
 )  # fmt: skip
-def test_single_lines(line: str, expected: EngineLog) -> None:
+def test_a_line_of_the_log_fills_its_fields_alone(line: str, expected: EngineLog) -> None:
     assert parse(line) == expected
 
 

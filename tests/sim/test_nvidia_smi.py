@@ -73,7 +73,7 @@ TOPOLOGIES = [
 
 
 @pytest.mark.parametrize(("name", "rows"), TOPOLOGIES)
-def test_topology_rows(name: str, rows: list[str], machine: Machine) -> None:
+def test_the_topology_has_a_row_a_card(name: str, rows: list[str], machine: Machine) -> None:
     assert machine(name).run("nvidia-smi", "topo", "-m").stdout.splitlines()[1 : 1 + len(rows)] == rows
 
 
@@ -89,7 +89,7 @@ PEERS = [("2x3090-nvlink", "OK"), ("2x3090", "NS"), ("2x4090", "CNS"), ("5090-40
 
 
 @pytest.mark.parametrize(("name", "status"), PEERS)
-def test_peer_matrix(name: str, status: str, machine: Machine) -> None:
+def test_the_peer_matrix_gives_each_pair_its_status(name: str, status: str, machine: Machine) -> None:
     lines = machine(name).run("nvidia-smi", "topo", "-p2p", "r").stdout.splitlines()
     assert lines[1].split("\t")[:3] == [" GPU0", "X", status]
 

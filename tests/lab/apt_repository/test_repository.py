@@ -82,7 +82,9 @@ VERIFIED = [
 
 
 @pytest.mark.parametrize(("variant", "status"), VERIFIED)
-def test_signature(variant: Variant, status: str, repository: RepositoryServer, tmp_path: Path) -> None:
+def test_gpg_says_of_each_variants_signature_what_it_is(
+    variant: Variant, status: str, repository: RepositoryServer, tmp_path: Path
+) -> None:
     (tmp_path / "InRelease").write_bytes(_get(f"{repository.url(variant)}/{DEBIAN13}/InRelease"))
     (tmp_path / "key.gpg").write_bytes(repository.public_key(variant))
     command = ["gpgv", "--status-fd", "1", "--keyring", str(tmp_path / "key.gpg"), str(tmp_path / "InRelease")]
