@@ -13,6 +13,19 @@ from pydantic import Field
 
 from qwenlab.record import Record
 
+# vGPU types are the card's short name and a profile of so many GB: "NVIDIA A10-24Q"; of a MIG slice "GRID A100D-1-20C".
+_VIRTUAL = re.compile(r"^(?:NVIDIA|GRID)\s+(\S.*?)-(?:[0-9]-)?[0-9]{1,3}[ABCQ](?:ME)?$")
+# Short names that are not the product's (NVIDIA vGPU software user guide, virtual GPU types).
+_VIRTUAL_OF = {
+    "A100": "NVIDIA A100-PCIE-40GB",
+    "A100X": "NVIDIA A100-SXM4-40GB",
+    "A100D": "NVIDIA A100 80GB PCIe",
+    "A100DX": "NVIDIA A100-SXM4-80GB",
+    "H100": "NVIDIA H100 PCIe",
+    "H100XM": "NVIDIA H100 80GB HBM3",
+    "RTX6000-Ada": "NVIDIA RTX 6000 Ada Generation",
+    "RTX Pro 6000 Blackwell DC": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+}
 _LANE_GB_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
 
 
@@ -111,12 +124,23 @@ def find(
     *, name: str | None = None, device_id: str | int | None = None, memory_mib: int | None = None
 ) -> GpuSpec | None:
     """Like `lookup`, None for a card that is not in the table; the memory tells apart cards whose names were cut."""
-    by_name = _by_name().get(_normal(name)) if name and not _is_cut(name) else None
+    by_name = _by_name().get(_normal(_physical(name))) if name and not _is_cut(name) else None
     by_id = _by_id().get(_hex(device_id)) if device_id is not None else None
     if by_name is None and by_id is None and name:
         alike = of_cut_name(name, memory_mib)
         return alike[0] if len(alike) == 1 else None
     return by_name or by_id
+
+
+def is_virtual(name: str | None) -> bool:
+    """Whether this is a share of a card that a hypervisor hands out (vGPU)."""
+    return _VIRTUAL.match((name or "").strip()) is not None
+
+
+def _physical(name: str) -> str:
+    """The card behind a virtual one; any other name as it is."""
+    match = _VIRTUAL.match(name.strip())
+    return _VIRTUAL_OF.get(match.group(1), match.group(1)) if match else name
 
 
 def of_cut_name(name: str, memory_mib: int | None = None) -> tuple[GpuSpec, ...]:

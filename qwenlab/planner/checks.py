@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwenlab.driver.tables import DEFAULT_BRANCH
+from qwenlab.gpu_data import is_virtual
 from qwenlab.host_inventory import HostInventory, Severity, Source
 from qwenlab.planner.cards import UNIFIED_SHARE, is_cut, kept_gib, names, of_ram, spec_of
 from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
@@ -37,6 +38,12 @@ TELLING = frozenset(
 DRIVER_SOURCES = frozenset({Source.NVML, Source.NVIDIA_SMI, Source.GIVEN})
 NO_DRIVER = (
     "no driver yet: links, peer access and memory in use are not known; the plan is made anew once the driver answers"
+)
+
+# CUDA_VISIBLE_DEVICES takes indexes and UUIDs alone (CUDA C++ Programming Guide, environment variables).
+NO_UUID = (
+    "the recording names no UUIDs: PCI addresses or indexes stand in CUDA_VISIBLE_DEVICES here, and CUDA takes no "
+    "addresses; a plan made on the host itself, or with `nvidia-smi -L`, names UUIDs"
 )
 
 
@@ -112,6 +119,12 @@ def notes(inventory: HostInventory, cards: tuple[Card, ...]) -> tuple[str, ...]:
         for gpu in inventory.gpus
         if gpu.index in planned and of_ram(gpu, inventory)
     ]
+    found += [
+        f"{card.name} is a share of a card (vGPU): others take their part of the speed told here; it needs a licence "
+        "and a profile of type C or Q"
+        for card in cards
+        if is_virtual(card.name)
+    ]
     for card in cards:
         taken = card.in_use_gib - share
         if taken >= TAKEN_GIB:
@@ -120,6 +133,8 @@ def notes(inventory: HostInventory, cards: tuple[Card, ...]) -> tuple[str, ...]:
             )
     if driverless(inventory):
         found.append(NO_DRIVER)
+    elif any(gpu.uuid is None for gpu in inventory.gpus if gpu.index in planned):
+        found.append(NO_UUID)
     return tuple(found)
 
 

@@ -116,6 +116,27 @@ def test_a_cut_name_that_fits_several_cards_tells_what_they_share() -> None:
     assert gpu_data.of_cut_name("NVIDIA RTX PRO 6000", 97887) == (), "a whole name is not a cut one"
 
 
+@pytest.mark.parametrize(
+    ("name", "physical"),
+    [
+        ("NVIDIA A10-24Q", "NVIDIA A10"),  # Azure NV36ads_A10_v5
+        ("NVIDIA L40S-2Q", "NVIDIA L40S"),
+        ("GRID T4-16Q", "Tesla T4"),
+        ("GRID A100D-40C", "NVIDIA A100 80GB PCIe"),
+        ("GRID A100D-1-20C", "NVIDIA A100 80GB PCIe"),
+        ("NVIDIA RTX Pro 6000 Blackwell DC-4-96Q", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
+        ("NVIDIA RTXA6000-48Q", "NVIDIA RTX A6000"),
+    ],
+)
+def test_a_virtual_card_is_known_by_the_card_it_is_a_share_of(name: str, physical: str) -> None:
+    assert gpu_data.is_virtual(name)
+    assert gpu_data.lookup(name=name).name == physical
+
+
+def test_no_card_of_the_table_is_taken_for_a_virtual_one() -> None:
+    assert not [card.name for card in gpu_data.table().cards if gpu_data.is_virtual(card.name)]
+
+
 def test_a_cut_name_with_exchanged_memory_keeps_its_candidates() -> None:
     """An RTX 4080 SUPER with 32 GB (syv-ai/HyperQwen 149): no card of that start was sold with as much."""
     alike = gpu_data.of_cut_name("NVIDIA GeForce RTX 4080 ...", 32760)

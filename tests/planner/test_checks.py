@@ -8,7 +8,7 @@ import pytest
 
 from qwenlab.host_inventory import Driver, OperatingSystem, Source
 from qwenlab.planner import plan
-from qwenlab.planner.checks import NO_DRIVER
+from qwenlab.planner.checks import NO_DRIVER, NO_UUID
 from qwenlab.settings import load
 from tests.facts.hosts import corpus
 from tests.planner.choosing import INVENTORIES, only, planned
@@ -109,6 +109,20 @@ def test_a_host_whose_driver_is_yet_to_come_is_planned_with_a_note() -> None:
     bus_only = inventory.model_copy(update={"gpus": bare, "pairs": (), "driver": Driver()})
     assert NO_DRIVER in plan(bus_only, load({})).warnings
     assert NO_DRIVER not in plan(inventory, load({})).warnings
+
+
+def test_a_recording_without_uuids_is_planned_with_a_note() -> None:
+    inventory = INVENTORIES["2x3090-pcie"]
+    nameless = tuple(gpu.model_copy(update={"uuid": None}) for gpu in inventory.gpus)
+    assert NO_UUID in plan(inventory.model_copy(update={"gpus": nameless}), load({})).warnings
+    assert NO_UUID not in plan(inventory, load({})).warnings
+
+
+def test_a_share_of_a_card_is_planned_with_a_note() -> None:
+    inventory = INVENTORIES["1x3090"]
+    gpu = inventory.gpus[0].model_copy(update={"name": "NVIDIA A10-24Q", "pci_device_id": "2236"})
+    made = plan(inventory.model_copy(update={"gpus": (gpu,)}), load({}))
+    assert [note for note in made.warnings if "(vGPU)" in note]
 
 
 HELD: list[tuple[str, dict[int, int], str]] = [

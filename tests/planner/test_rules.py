@@ -233,6 +233,12 @@ def test_multicast_is_left_alone_unless_it_is_forbidden() -> None:
     assert forbidden.args["compilation-config"]["pass_config"] == {"fuse_allreduce_rms": False}
 
 
+def test_a_share_of_a_card_gets_fixed_segments() -> None:
+    whole = shape("RTX 3090")
+    virtual = replace(whole, cards=(replace(whole.cards[0], name="NVIDIA A10-24Q"),))
+    assert rendered(virtual).env["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:False"
+
+
 def test_wsl2_gets_fixed_segments_and_pinned_memory() -> None:
     env = rendered(shape("RTX 4090"), inventory=HostInventory(wsl2=True)).env
     assert env["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:False"

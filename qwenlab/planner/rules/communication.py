@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qwenlab.gpu_data import is_virtual
 from qwenlab.host_inventory import Ancestor
 from qwenlab.planner.plan import Evidence, Workload
 from qwenlab.planner.rules.context import HOPPER, Context
@@ -38,6 +39,10 @@ def _level(context: Context) -> Effect:
     if ancestor is None:
         return Effect()
     return Effect(env={"NCCL_P2P_LEVEL": P2P_LEVEL[ancestor]}, says={"ancestor": ancestor.value})
+
+
+def _virtual(context: Context) -> bool:
+    return any(is_virtual(card.name) for card in context.cards)
 
 
 def _allocator(expandable: bool) -> Effect:
@@ -138,7 +143,7 @@ RULES = (
         id="fixed-segments-for-custom-all-reduce",
         topic=Topic.COMMUNICATION,
         when="tensor parallel with vLLM's own all-reduce on",
-        applies=lambda c: c.custom_all_reduce and not c.inventory.wsl2,
+        applies=lambda c: c.custom_all_reduce and not c.inventory.wsl2 and not _virtual(c),
         then=lambda _: _allocator(False),
         because="expandable segments have no IPC handle, so graph capture with vLLM's own all-reduce aborts; fixed "
         "segments cost nothing measurable and keep its +6.4 % at one stream",
@@ -158,10 +163,21 @@ RULES = (
         sets=("PYTORCH_CUDA_ALLOC_CONF",),
     ),
     Rule(
+        id="fixed-segments-on-virtual-cards",
+        topic=Topic.COMMUNICATION,
+        when="a share of a card that a hypervisor hands out (vGPU)",
+        applies=lambda c: _virtual(c) and not c.inventory.wsl2,
+        then=lambda _: _allocator(False),
+        because="on a virtual card the calls that expandable segments need are answered with 'operation not supported'",
+        source="unslothai/unsloth 1446; stored public report of a GRID A100D-40C (71181867140)",
+        evidence=Evidence.FIELD_REPORT,
+        sets=("PYTORCH_CUDA_ALLOC_CONF",),
+    ),
+    Rule(
         id="expandable-segments",
         topic=Topic.COMMUNICATION,
-        when="bare metal or VM without vLLM's own all-reduce",
-        applies=lambda c: not c.custom_all_reduce and not c.inventory.wsl2,
+        when="bare metal or VM with cards of its own, without vLLM's own all-reduce",
+        applies=lambda c: not c.custom_all_reduce and not c.inventory.wsl2 and not _virtual(c),
         then=lambda _: _allocator(True),
         because="less fragmentation at the edge of the card: without it high memory use ends in an OOM after hours",
         source="syv-ai/HyperQwen docs/gotchas.md 3; ExTV/dual-gpus-vllm launchers",
