@@ -44,6 +44,8 @@ def parse_published(text: str) -> Recording:
     if not any(raw.get(key) for key in (*_CAPTURES, "gpus")):
         raise ParseError(f"it holds none of {', '.join((*_CAPTURES, 'gpus'))}")
     captures = {name: str(raw[key]) for key, name in _CAPTURES.items() if raw.get(key)}
+    if "<nvidia_smi_log" in captures.get("smi_table", ""):  # what `nvidia-smi -q -x` prints
+        captures["smi_xml"] = captures.pop("smi_table")
     return Recording(captures, {}, {key: raw[key] for key in _GIVEN if raw.get(key) is not None})
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
+from qwenlab.facts.inventory import build_inventory
+from qwenlab.facts.published import parse_published
 from qwenlab.facts.readings import PROHIBITED, Lost, ParseError
 from qwenlab.facts.smi_table import parse_list, parse_table
 from qwenlab.facts.smi_values import failure, missing, number, switch, whole
@@ -146,6 +149,11 @@ def test_a_box_from_which_a_card_is_missing() -> None:
 def test_the_list_gives_names_and_uuids() -> None:
     reading = parse_list("GPU 0: NVIDIA A30 (UUID: GPU-b93fcc11-c278-573a-9ed8-7cb08a38cd1a)\n")
     assert (reading.cards[0].name, reading.cards[0].uuid) == ("NVIDIA A30", "GPU-b93fcc11-c278-573a-9ed8-7cb08a38cd1a")
+
+
+def test_a_published_report_in_place_of_the_box_is_read_as_the_report() -> None:
+    recording = parse_published(yaml.safe_dump({"nvidia_smi": XML}))
+    assert build_inventory(recording).gpus == host(smi_xml=XML).gpus
 
 
 REMAPPED = "<remapped_row_{}>No<"
