@@ -1,0 +1,105 @@
+"""Arms of whole measuring campaigns, in waves: which engines share the cards, and in which order they are measured.
+
+usage: PYTHON -m bench.gpu.campaigns {one-card,two-cards,pools} --inventory FILE --models DIR --out FILE [--done A,B]
+
+Plans are made here, from the machine's own inventory, each for as much memory as the wave leaves it; predictions are
+printed before anything is measured. A start takes three to five minutes, so what shares a wave saves one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.arms import BURSTS, GROUPS, memory, planned, stock, write_models
+from bench.gpu.wave import waves
+from qwenlab.host_inventory import HostInventory
+from qwenlab.planner.memory import GIB
+
+Arms = list[dict[str, Any]]
+START_S = 480  # several engines at once
+PROFILE = next(burst for burst in BURSTS if burst["label"] == "c64") | {"label": "profile", "output_tokens": 320}
+STOCK_POOL_GIB = 55  # stock asks for 1,024 seats, each with a recurrent state
+STOCK_GIB = 115
+ROOM_GIB = 136  # of an H200's 139.8, contexts left out
+
+
+def _wave(number: int, arms: Arms, **more: Any) -> Arms:
+    return [arm | {"wave": number, "limit_s": START_S, **more} for arm in arms]
+
+
+def one_card(inventory: HostInventory, models: Path) -> Arms:
+    """Stock, and what is planned for every workload, on the first card."""
+    plain = stock(models)[0]
+    args = plain["args"] | {"kv-cache-memory-bytes": STOCK_POOL_GIB * GIB, "gpu-memory-utilization": 0.8}
+    batch = planned(inventory, [0], ["batch"], share_gib=45)
+    return [
+        *_wave(1, [plain | {"args": args, "need_gib": STOCK_GIB}]),
+        *_wave(2, batch, profile=PROFILE),
+        *_wave(2, planned(inventory, [0], ["chat"], share_gib=46)),
+        *_wave(2, planned(inventory, [0], ["long"], share_gib=44)),
+    ]
+
+
+def two_cards(inventory: HostInventory, models: Path) -> Arms:
+    """Two shards for every workload, greedy equality beside them; then both forms of batch without peer access."""
+    both = [0, 1]
+    shards = [arm for work in ("batch", "chat", "long") for arm in planned(inventory, both, [work], share_gib=36)]
+    without = [
+        *planned(inventory, both, ["batch"], peers=False, share_gib=46),
+        *planned(inventory, both, ["batch"], {"qwen_tensor_parallel": 2}, peers=False, share_gib=36),
+    ]
+    beside = [arm | {"passing": True, "limit_s": 300} for arm in GROUPS["equality"](models)]
+    sizes = [*GROUPS["tensor"](models), *(arm for arm in GROUPS["pipeline"](models) if arm["name"].endswith("20-44"))]
+    return [
+        *_wave(1, shards),
+        *(arm | {"wave": 1} for arm in beside),
+        *_wave(2, without),
+        *(arm | {"wave": 2} for arm in sizes),
+    ]
+
+
+def pools(_inventory: HostInventory, models: Path) -> Arms:
+    """The memory arms, large ones first, each followed by the largest that fits beside it."""
+    left = sorted(memory(models), key=lambda arm: arm["need_gib"])
+    found = []
+    while left:
+        found.append(left.pop())
+        beside = [arm for arm in left if arm["need_gib"] + found[-1]["need_gib"] <= ROOM_GIB]
+        if beside:
+            left.remove(beside[-1])
+            found.append(beside[-1])
+    return [arm | {"wave": 1, "least_s": 100} for arm in found]
+
+
+CAMPAIGNS: dict[str, Callable[[HostInventory, Path], Arms]] = {
+    "one-card": one_card,
+    "two-cards": two_cards,
+    "pools": pools,
+}
+
+
+def main() -> None:
+    """Write the models and the arms file, and print what is predicted."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("campaign", choices=CAMPAIGNS)
+    options.add_argument("--inventory", type=Path, required=True, help="`probe --json` of the machine")
+    options.add_argument("--models", type=Path, required=True)
+    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--done", default="", help="arms to leave out, with commas")
+    given = options.parse_args()
+    inventory = HostInventory.model_validate(json.loads(given.inventory.read_text())["inventory"])
+    write_models(given.models)
+    left_out = set(given.done.split(","))
+    arms = [arm for arm in CAMPAIGNS[given.campaign](inventory, given.models) if arm["name"] not in left_out]
+    waves(arms, ROOM_GIB)
+    given.out.write_text(json.dumps(arms, indent=1) + "\n")
+    for arm in arms:
+        print(arm["wave"], arm["name"], json.dumps(arm.get("predicted")))
+
+
+if __name__ == "__main__":
+    main()
