@@ -15,7 +15,7 @@ from qwenlab.record import Record
 
 # vGPU types are the card's short name and a profile of so many GB: "NVIDIA A10-24Q"; of a MIG slice "GRID A100D-1-20C".
 _VIRTUAL = re.compile(r"^(?:NVIDIA|GRID)\s+(\S.*?)-(?:[0-9]-)?[0-9]{1,3}[ABCQ](?:ME)?$")
-# Short names that are not the product's (NVIDIA vGPU software user guide, virtual GPU types).
+# Short names that are not the product's (NVIDIA vGPU software user guide, tables of boards and vGPU types).
 _VIRTUAL_OF = {
     "A100": "NVIDIA A100-PCIE-40GB",
     "A100X": "NVIDIA A100-SXM4-40GB",
@@ -23,6 +23,11 @@ _VIRTUAL_OF = {
     "A100DX": "NVIDIA A100-SXM4-80GB",
     "H100": "NVIDIA H100 PCIe",
     "H100XM": "NVIDIA H100 80GB HBM3",
+    "H100L": "NVIDIA H100 NVL",
+    "H100XL": "NVIDIA H100 SXM5 94GB",
+    "H100XS": "NVIDIA H100 SXM5 64GB",
+    "H200": "NVIDIA H200 NVL",
+    "H200X": "NVIDIA H200",
     "RTX6000-Ada": "NVIDIA RTX 6000 Ada Generation",
     "RTX Pro 6000 Blackwell DC": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
 }
