@@ -15,8 +15,11 @@ for release in stock patched; do
         # Several engines start at once later: none of them should find uncompiled modules.
         python3 -m compileall -q -j 8 "$folder/$release/lib" >/dev/null || true
     ) &
+    started="${started-} $!"
 done
-wait
+for process in $started; do
+    wait "$process" || { tail -n 5 "$folder"/*.log >&2; exit 1; }
+done
 tail -n 1 "$folder/stock.log" "$folder/patched.log"
 PYTHONPATH=$PWD "$folder/patched/bin/python" -m qwenlab probe --json >"$folder/inventory.json"
 PYTHONPATH=$PWD "$folder/patched/bin/python" -m bench.gpu.small "$folder/models/small"
