@@ -151,7 +151,7 @@ docs/settings.md says the same as a table.
 # qwen_verify = False
 #   how far a rate may fall below the last verification [%]
 # qwen_verify_limit_percent = 20.0
-#   plays/verify.py also tests peer access between the cards, value by value
+#   plays/verify.py also tests peer access between the cards, value by value, and later plans go by it
 # qwen_verify_peers = False
 #   plays/rehearse.py stops what serves on the planned cards and starts it again after; off: it refuses
 # qwen_rehearse_stop = False

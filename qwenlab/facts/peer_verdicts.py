@@ -6,17 +6,20 @@ import base64
 import gzip
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
+from pydantic import ValidationError
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 from pyinfra.api.hiddenvalue import HiddenValue
 
 from qwenlab.facts.answers import reading, value_of
 from qwenlab.host_inventory import Diagnosis, HostInventory, Severity
+from qwenlab.record import Record
 
+PEER_RECORD = "/var/lib/qwenlab/peer-test.json"
 _PROGRAM = Path(__file__).with_name("peer_test.py")
 _MARKER = "/var/lib/qwen/peer-test-started"
 _UUID = re.compile(r"GPU-[0-9a-fA-F-]{36}")
@@ -32,6 +35,35 @@ class PeerVerdict:
     verdict: str
     detail: str
     gb_s: float | None = None
+
+
+class PeerRecord(Record):
+    """What was last measured on a host; it holds as long as the machine's `fingerprint` is the same."""
+
+    fingerprint: str
+    verdicts: tuple[PeerVerdict, ...]
+
+    def with_newer(self, verdicts: Iterable[PeerVerdict]) -> PeerRecord:
+        """The record with these verdicts in place of older ones on the same pairs."""
+        found = {frozenset((one.a, one.b)): one for one in (*self.verdicts, *verdicts)}
+        return PeerRecord(fingerprint=self.fingerprint, verdicts=tuple(found.values()))
+
+
+class TestedPeers(FactBase[PeerRecord | None]):
+    """The record of a host; None when nothing was tested, or the record is damaged: another test writes it anew."""
+
+    __test__ = False  # no test class, whatever its name begins with
+
+    def command(self) -> str:
+        """The file, where there is one."""
+        return f"cat {PEER_RECORD} 2>/dev/null; true"
+
+    def process(self, output: list[str]) -> PeerRecord | None:
+        """The record as it was written."""
+        try:
+            return PeerRecord.model_validate_json("\n".join(output))
+        except ValidationError:
+            return None
 
 
 class PeerTest(FactBase[list[PeerVerdict]]):
@@ -61,6 +93,13 @@ class PeerTest(FactBase[list[PeerVerdict]]):
             return [PeerVerdict(**row) for row in value_of(output)]
 
 
+def as_tested(inventory: HostInventory, record: PeerRecord | None) -> HostInventory:
+    """The inventory with the verdicts of a test on this very machine: cards, slots, BIOS, kernel, driver and IOMMU."""
+    if record is None or record.fingerprint != inventory.fingerprint:
+        return inventory
+    return with_verdicts(inventory, list(record.verdicts))
+
+
 def with_verdicts(inventory: HostInventory, verdicts: list[PeerVerdict]) -> HostInventory:
     """The inventory with what was measured: `measured_peer_ok`, `measured_gb_s`, and a diagnosis for each bad pair."""
     by_pair = {frozenset((item.a, item.b)): item for item in verdicts}
@@ -83,14 +122,3 @@ def with_verdicts(inventory: HostInventory, verdicts: list[PeerVerdict]) -> Host
     )
     kept = tuple(item for item in inventory.diagnoses if item.code != "peer_access_untested" or not verdicts)
     return inventory.model_copy(update={"pairs": tuple(pairs), "diagnoses": (*kept, *bad)})
-
-
-def untested_pairs(inventory: HostInventory) -> list[tuple[str, str]]:
-    """Pairs of usable cards that nobody measured yet, by UUID."""
-    cards = [gpu for gpu in inventory.usable_gpus if gpu.uuid]
-    known = {(pair.a, pair.b) for pair in inventory.pairs if pair.measured_peer_ok is not None}
-    return [
-        (first.uuid or "", second.uuid or "")
-        for first, second in combinations(cards, 2)
-        if (first.index, second.index) not in known
-    ]

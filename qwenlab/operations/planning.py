@@ -10,6 +10,7 @@ from qwenlab.facts.checkpoints import ResolvedBranches
 from qwenlab.facts.driver_state import NvidiaDriver
 from qwenlab.facts.host_base import HostBasics
 from qwenlab.facts.host_fact import GpuHost
+from qwenlab.facts.peer_verdicts import TestedPeers, as_tested
 from qwenlab.facts.planned_inventory import PlannedInventory, without_own_use
 from qwenlab.host_inventory import Driver, HostInventory, ParseState
 from qwenlab.planner import plan
@@ -86,4 +87,4 @@ def host_inventory(settings: Settings) -> HostInventory:
         found = HostInventory(hostname=host.name, cpu_count=base.cpus, ram_total_gib=base.ram_gib)
         return found.model_copy(update=measured)
     found = without_own_use(host.get_fact(GpuHost), host.get_fact(PlannedInventory))
-    return found.model_copy(update=measured)
+    return as_tested(found, host.get_fact(TestedPeers)).model_copy(update=measured)

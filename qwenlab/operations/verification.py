@@ -11,9 +11,9 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
-from qwenlab.facts.peer_verdicts import PeerTest, PeerVerdict
+from qwenlab.facts.peer_verdicts import PEER_RECORD, PeerRecord, PeerTest, PeerVerdict, TestedPeers
 from qwenlab.facts.verification import VerifyResults
-from qwenlab.operations.planning import host_plan
+from qwenlab.operations.planning import host_inventory, host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.remote import LIBRARY
 from qwenlab.settings import Settings
@@ -42,6 +42,8 @@ def verify(settings: Settings, rollback: bool = False) -> Generator[PyinfraComma
 def peers(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     """Test every pair of planned cards; the host fails when data arrives wrong or not at all.
 
+    The verdicts stay on the host: plans go by them until cards, slots, BIOS, kernel, driver or IOMMU change.
+
     Args:
         settings: the host's settings.
     """
@@ -50,11 +52,24 @@ def peers(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         host.noop("fewer than two cards are planned")
         return
     verdicts = host.get_fact(PeerTest, uuids=uuids)
+    if fingerprint := host_inventory(settings).fingerprint:
+        yield _keep(fingerprint, verdicts)
     bad = [verdict for verdict in verdicts if verdict.verdict in BAD]
     if bad:
-        yield refusal(f"peer access {one.a} - {one.b}: {one.verdict}: {one.detail}" for one in bad)
+        found = (f"peer access {one.a} - {one.b}: {one.verdict}: {one.detail}" for one in bad)
+        yield refusal([*found, "the next deploy plans without peer access between these cards"])
     else:
         yield FunctionCommand(_show_peers, [verdicts], {})
+
+
+def _keep(fingerprint: str, verdicts: list[PeerVerdict]) -> StringCommand:
+    before = host.get_fact(TestedPeers)
+    older = before.verdicts if before is not None and before.fingerprint == fingerprint else ()
+    record = PeerRecord(fingerprint=fingerprint, verdicts=older).with_newer(verdicts)
+    folder, new = PEER_RECORD.rpartition("/")[0], f"{PEER_RECORD}.new"
+    return StringCommand(
+        f"umask 022 && mkdir -p {folder} && cat > {new} && mv -f {new} {PEER_RECORD}", _stdin=record.model_dump_json()
+    )
 
 
 def _show(state: State, host: Host) -> None:

@@ -65,7 +65,9 @@ class ServiceSettings(SettingsGroup):
     verify_limit_percent: float = setting(
         20.0, "how far a rate may fall below the last verification", unit="%", gt=0, le=100
     )
-    verify_peers: bool = setting(False, "plays/verify.py also tests peer access between the cards, value by value")
+    verify_peers: bool = setting(
+        False, "plays/verify.py also tests peer access between the cards, value by value, and later plans go by it"
+    )
     rehearse_stop: bool = setting(
         False, "plays/rehearse.py stops what serves on the planned cards and starts it again after; off: it refuses"
     )

@@ -38,9 +38,9 @@ def commands(operation: Callable[..., Any], answers: Mapping[Any, Answer], **arg
 
 
 def _shown(command: Any) -> tuple[str, str]:
-    if isinstance(command, FunctionCommand) and not isinstance(command.args[0], str | list | tuple):
-        return str(command.function.__name__), ""
-    if isinstance(command, FunctionCommand):
+    if isinstance(command, FunctionCommand) and command.function.__name__ == "_refuse":
         return "refused", "\n".join(command.args[0])
+    if isinstance(command, FunctionCommand):
+        return str(command.function.__name__), ""
     assert isinstance(command, StringCommand)
     return command.get_raw_value(), str(command.connector_arguments.get("_stdin") or "")

@@ -72,11 +72,11 @@ RULES = (
     Rule(
         id="nccl-p2p-off",
         topic=Topic.COMMUNICATION,
-        when="tensor parallel and the live peer test hung or moved wrong data",
+        when="tensor parallel and the live peer test between the cards did not pass",
         applies=lambda c: _tensor_parallel(c) and c.peer_test_failed,
         then=sets_env(NCCL_P2P_DISABLE="1"),
-        because="the driver grants peer access, yet the value-checked test between these cards failed: a wrong sum "
-        "would be silent, so NCCL goes through host memory",
+        because="the value-checked test between these cards did not pass: a wrong sum would be silent and a hang would "
+        "stop the engine, so NCCL goes through host memory",
         source="noonghunna/club-3090 scripts/p2p-validate.sh, #922",
         evidence=Evidence.FIELD_REPORT,
         sets=("NCCL_P2P_DISABLE",),
