@@ -115,7 +115,7 @@ class Context:
 
     @cached_property
     def peer_test_failed(self) -> bool:
-        """The live peer test hung or moved wrong data for a pair that the engine would use."""
+        """The live peer test did not pass for a pair that the engine would use."""
         return any(pair is not None and pair.measured_peer_ok is False for pair in self.pairs)
 
     @cached_property
