@@ -16,7 +16,7 @@ from qwenlab.patches.manifest import load
 def main() -> None:
     """Write the job to stdout."""
     vllm = pins().release("cuda").vllm
-    json.dump(make_job(vllm, [patch.id for patch in load(vllm).patches]), sys.stdout)
+    json.dump(make_job(vllm, load(vllm).ids), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Answers of the host's own programs: JSON, and an odd one fails that host alone."""
+"""Answers of the host's own programs: JSON, and an odd one fails that host alone. And what they wrote into files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from pyinfra.api.exceptions import FactProcessError
+
+Kept = TypeVar("Kept", bound=BaseModel)
 
 
 @contextmanager
@@ -33,3 +36,11 @@ def value_of(output: list[str], kind: type = object) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"it is no {kind.__name__}")
     return value
+
+
+def kept_record(output: list[str], kind: type[Kept]) -> Kept | None:
+    """What a file on the host holds; None when it is missing or damaged: whoever keeps it writes it anew."""
+    try:
+        return kind.model_validate_json("\n".join(output))
+    except ValidationError:
+        return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
 from pyinfra.api.facts import FactBase
 
+from qwenlab.facts.answers import kept_record
 from qwenlab.measurement import Calibration, Measurement
 
 CALIBRATION = "/etc/qwen/calibration.json"
@@ -19,10 +19,8 @@ class Measurements(FactBase[tuple[Measurement, ...]]):
 
     def process(self, output: list[str]) -> tuple[Measurement, ...]:
         """A damaged record counts as none: the plan is then made without, and another calibration writes it anew."""
-        try:
-            return Calibration.model_validate_json("\n".join(output)).engines
-        except ValidationError:
-            return ()
+        kept = kept_record(output, Calibration)
+        return kept.engines if kept is not None else ()
 
     @staticmethod
     def default() -> tuple[Measurement, ...]:

@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
 from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 from pyinfra.api.hiddenvalue import HiddenValue
 
-from qwenlab.facts.answers import reading, value_of
+from qwenlab.facts.answers import kept_record, reading, value_of
 from qwenlab.host_inventory import Diagnosis, HostInventory, Severity
 from qwenlab.record import Record
 
@@ -60,10 +59,7 @@ class TestedPeers(FactBase[PeerRecord | None]):
 
     def process(self, output: list[str]) -> PeerRecord | None:
         """The record as it was written."""
-        try:
-            return PeerRecord.model_validate_json("\n".join(output))
-        except ValidationError:
-            return None
+        return kept_record(output, PeerRecord)
 
 
 class PeerTest(FactBase[list[PeerVerdict]]):

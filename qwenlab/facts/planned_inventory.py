@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
 from pyinfra.api.facts import FactBase
 
+from qwenlab.facts.answers import kept_record
 from qwenlab.host_inventory import HostInventory
 
 INVENTORY = "/etc/qwen/inventory.json"
@@ -19,10 +19,7 @@ class PlannedInventory(FactBase[HostInventory | None]):
 
     def process(self, output: list[str]) -> HostInventory | None:
         """A damaged file counts as none: it is written anew with the next plan."""
-        try:
-            return HostInventory.model_validate_json("\n".join(output))
-        except ValidationError:
-            return None
+        return kept_record(output, HostInventory)
 
     @staticmethod
     def default() -> HostInventory | None:

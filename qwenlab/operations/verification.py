@@ -13,9 +13,11 @@ from pyinfra.context import host
 
 from qwenlab.facts.peer_verdicts import PEER_RECORD, PeerRecord, PeerTest, PeerVerdict, TestedPeers
 from qwenlab.facts.verification import VerifyResults
+from qwenlab.operations.paths import put_with_folders
 from qwenlab.operations.planning import host_inventory, host_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.remote import LIBRARY
+from qwenlab.render import RemoteFile
 from qwenlab.settings import Settings
 
 BAD = ("wrong", "hang", "froze", "failed")
@@ -53,7 +55,7 @@ def peers(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         return
     verdicts = host.get_fact(PeerTest, uuids=uuids)
     if fingerprint := host_inventory(settings).fingerprint:
-        yield _keep(fingerprint, verdicts)
+        yield from _keep(fingerprint, verdicts)
     bad = [verdict for verdict in verdicts if verdict.verdict in BAD]
     if bad:
         found = (f"peer access {one.a} - {one.b}: {one.verdict}: {one.detail}" for one in bad)
@@ -62,14 +64,11 @@ def peers(settings: Settings) -> Generator[PyinfraCommand, None, None]:
         yield FunctionCommand(_show_peers, [verdicts], {})
 
 
-def _keep(fingerprint: str, verdicts: list[PeerVerdict]) -> StringCommand:
+def _keep(fingerprint: str, verdicts: list[PeerVerdict]) -> Generator[StringCommand, None, None]:
     before = host.get_fact(TestedPeers)
     older = before.verdicts if before is not None and before.fingerprint == fingerprint else ()
     record = PeerRecord(fingerprint=fingerprint, verdicts=older).with_newer(verdicts)
-    folder, new = PEER_RECORD.rpartition("/")[0], f"{PEER_RECORD}.new"
-    return StringCommand(
-        f"umask 022 && mkdir -p {folder} && cat > {new} && mv -f {new} {PEER_RECORD}", _stdin=record.model_dump_json()
-    )
+    yield from put_with_folders({PEER_RECORD: RemoteFile(f"{record.model_dump_json()}\n")})
 
 
 def _show(state: State, host: Host) -> None:

@@ -71,7 +71,7 @@ def test_the_verdicts_are_written_down_before_the_host_fails(
     monkeypatch.setattr(verification, "host_inventory", lambda _settings: pair)
     monkeypatch.setattr(verification, "host_plan", lambda settings: plan(pair, settings))
     answers = {"peer_test.py": json.dumps([vars(verdict(pair, word))])}
-    (write, text), (last, reasons) = commands(verification.peers, answers, settings=SETTINGS)
+    _folder, (write, text), (last, reasons) = commands(verification.peers, answers, settings=SETTINGS)
     assert "mv -f /var/lib/qwenlab/peer-test.json.new /var/lib/qwenlab/peer-test.json" in write
     assert TestedPeers().process([text]) == record(pair, word)
     assert (last == "refused") is refused
