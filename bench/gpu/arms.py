@@ -23,6 +23,7 @@ from qwenlab.planner.geometry import drafters, models
 from qwenlab.planner.memory import GIB, pool
 from qwenlab.planner.plan import Speculation
 from qwenlab.planner.shape import Card, EngineShape
+from qwenlab.planner.throughput import tokens_per_step
 from qwenlab.rehearsal.dummy_model import drafter_config, target_config, write
 from qwenlab.settings import load
 
@@ -39,6 +40,13 @@ BURSTS: list[dict[str, Any]] = [
     {"label": "c64", "concurrency": 64, "prompt_tokens": 128, "output_tokens": 512, "seed": 5},
 ]
 SYNTHETIC = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 4.0}
+
+
+def synthetic(speculation: Speculation) -> dict[str, Any]:
+    """A fixed acceptance length in place of the dummy weights' own: 4.0, or for MTP what batches are planned by."""
+    if speculation.method == "dflash":
+        return SYNTHETIC
+    return SYNTHETIC | {"synthetic_acceptance_length": round(tokens_per_step("batch", "mtp", speculation.tokens), 2)}
 
 
 def speculative(method: str, models_dir: Path, tokens: int = 7) -> dict[str, Any]:
@@ -112,7 +120,8 @@ def memory(models_dir: Path) -> list[dict[str, Any]]:
                 "need_gib": (30 if format_ == "fp8" else 52) + (4 if tokens else 0) + pin / GIB + 6,
                 "model": str(models_dir / format_),
                 "args": args,
-                "env": {"VLLM_USE_DEEP_GEMM": "0"},
+                # vllm serve would start its engine as a new Python, whose imports take 20 s.
+                "env": {"VLLM_USE_DEEP_GEMM": "0", "VLLM_WORKER_MULTIPROC_METHOD": "fork"},
                 "limit_s": 150,
                 "predicted": {"kv_tokens": expected.pool_tokens, "blocks": expected.num_blocks},
             }
@@ -179,7 +188,7 @@ def planned(
                 drafter = drafter_config(drafters()["dflash2"], models()[MODEL], engine.drafter.format)
                 write(Path(args["speculative-config"]["model"]), drafter)
             if engine.speculation:
-                args["speculative-config"] = args["speculative-config"] | SYNTHETIC
+                args["speculative-config"] = args["speculative-config"] | synthetic(engine.speculation)
             own = [gpu.index for gpu in inventory.gpus if gpu.uuid in engine.gpus]
             copy = [f"copy{number}"] if len(host.engines) > 1 else []
             arms.append(
@@ -190,7 +199,7 @@ def planned(
                     "release": "patched",
                     "cards": len(own),
                     "named_cards": own,
-                    **({"need_gib": share_gib} if share_gib else {}),
+                    **({"need_gib": share_gib - max(rank.margin for rank in engine.memory)} if share_gib else {}),
                     "model": args.pop("model"),
                     "args": args,
                     "env": {**engine.env, **forbidden, **({"NCCL_DEBUG": "INFO"} if len(own) > 1 else {})},

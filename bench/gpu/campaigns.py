@@ -1,6 +1,8 @@
 """Arms of whole measuring campaigns, in waves: which engines share the cards, and in which order they are measured.
 
-usage: PYTHON -m bench.gpu.campaigns {one-card,two-cards,pools} --inventory FILE --models DIR --out FILE [--done A,B]
+usage: PYTHON -m bench.gpu.campaigns NAME --inventory FILE --models DIR --out FILE [--done A,B]
+
+NAME is one of one-card, batch-drafts, two-cards and pools.
 
 Plans are made here, from the machine's own inventory, each for as much memory as the wave leaves it; predictions are
 printed before anything is measured. A start takes three to five minutes, so what shares a wave saves one.
@@ -44,6 +46,18 @@ def one_card(inventory: HostInventory, models: Path) -> Arms:
     ]
 
 
+def batch_drafts(inventory: HostInventory, models: Path) -> Arms:
+    """What is planned for batches, and the same with fewer drafts, then stock, then the memory arms."""
+    weights = {"qwen_checkpoint": "fp8-channel"}
+    two, one = ({"qwen_speculation": "mtp", "qwen_draft_tokens": drafts} for drafts in (2, 1))
+    return [
+        *_wave(1, planned(inventory, [0], ["batch"], weights | two, share_gib=65), profile=PROFILE),
+        *_wave(1, planned(inventory, [0], ["batch"], weights | one, share_gib=60)),
+        *_wave(2, [arm | {"need_gib": ROOM_GIB} for arm in stock(models)]),
+        *(arm | {"wave": 3} for arm in pools(inventory, models)),
+    ]
+
+
 def two_cards(inventory: HostInventory, models: Path) -> Arms:
     """Two shards for every workload, greedy equality beside them; then both forms of batch without peer access."""
     both = [0, 1]
@@ -77,6 +91,7 @@ def pools(_inventory: HostInventory, models: Path) -> Arms:
 
 CAMPAIGNS: dict[str, Callable[[HostInventory, Path], Arms]] = {
     "one-card": one_card,
+    "batch-drafts": batch_drafts,
     "two-cards": two_cards,
     "pools": pools,
 }

@@ -10,7 +10,7 @@ from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
 from qwenlab.planner.demand import LEAST_CONTEXT, Demand
 from qwenlab.planner.layouts import LEAST_LAYERS, Place, splits
 from qwenlab.planner.memory.reserve import graphs_gib, margin_gib, workspace_gib
-from qwenlab.planner.recipes import Knobs, Recipe, allowed, combinations_for, format_weight
+from qwenlab.planner.recipes import Knobs, Recipe, allowed, combinations_for, drafts_among_many, format_weight
 from qwenlab.planner.shape import EngineShape
 from qwenlab.planner.sizing import LONGEST, longest_window, residency, settled, shape_of
 from qwenlab.planner.throughput import Link, Work, prefill_tok_s, step_ms, tokens_per_step
@@ -166,7 +166,7 @@ def _runs(place: Place, demand: Demand, streams: int, knobs: Knobs) -> tuple[_Ru
     for spec, recipe in combinations_for(knobs):
         if spec.key not in weights:
             continue
-        too_busy = demand.additive and recipe.method is not None and streams > SPECULATION_PAYS
+        too_busy = demand.additive and streams > SPECULATION_PAYS and not drafts_among_many(recipe, place)
         if too_busy or not allowed(recipe, spec, place.cards, place.tp, place.pp):
             continue
         work = work_of(spec.key, recipe, place, corners[0], demand.depth)

@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from packaging.version import Version
+
 from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
+from qwenlab.planner.layouts import Place
 from qwenlab.planner.shape import Card
 from qwenlab.settings import Settings
 
@@ -23,6 +26,7 @@ class Recipe:
     Attributes:
         method, tokens: speculation; None and 0 without.
         kv_dtype, backend: of the target; drafter_backend: of the drafter, None follows the KV data type.
+        fp8_draft_head: an MTP draft goes through an FP8 copy of the head where the head has 16 bit.
         oldest, before: compute capabilities of the ranks: from `oldest` on, below `before`.
         quality: how much of a tie-break the KV data type costs; 1.0 is 16-bit.
         source: why the combination is in the table.
@@ -35,6 +39,7 @@ class Recipe:
     quality: float
     source: str
     drafter_backend: str | None = None
+    fp8_draft_head: bool = False
     oldest: Capability = AMPERE
     before: Capability = AFTER
 
@@ -50,8 +55,15 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe("mtp", 4, "bfloat16", "FLASH_ATTN", 1.0, "HyperQwen single-user/README.md"),
     Recipe("mtp", 3, "fp8", "FLASHINFER", 0.99, "HyperQwen single-user/README.md, CTX=long"),
     Recipe("mtp", 4, "fp8", "FLASHINFER", 0.99, "club-3090 draft depth sweep: 4 is the knee"),
-    Recipe("mtp", 3, "fp8", "FLASH_ATTN", 0.99, "FlashAttention 3 takes fp8", oldest=HOPPER, before=BLACKWELL),
-    Recipe("mtp", 4, "fp8", "FLASH_ATTN", 0.99, "FlashAttention 3 takes fp8", oldest=HOPPER, before=BLACKWELL),
+    *(
+        Recipe("mtp", drafts, "fp8", "FLASH_ATTN", 0.99, why, fp8_draft_head=True, oldest=HOPPER, before=BLACKWELL)
+        for drafts, why in (
+            (1, "many streams on an H200 (docs/gpu_bench.md)"),
+            (2, "many streams on an H200 (docs/gpu_bench.md)"),
+            (3, "FlashAttention 3 takes fp8"),
+            (4, "FlashAttention 3 takes fp8"),
+        )
+    ),
     Recipe("mtp", 3, "int8_per_token_head", "TRITON_ATTN", 0.99, "HyperQwen docs/multi-gpu.md #105, #217"),
     Recipe("mtp", 4, "int8_per_token_head", "TRITON_ATTN", 0.99, "HyperQwen docs/multi-gpu.md #105, #217"),
     Recipe("mtp", 3, "int4_per_token_head", "TRITON_ATTN", 0.93, "HyperQwen #160"),
@@ -70,6 +82,8 @@ USUAL_KLD = {
     "nvfp4": 0.0177,
     "fp8": 0.0031,
 }  # of formats whose checkpoint is not on the catalogue's panel
+FEW_DRAFTS = 2
+FP8_DRAFT_HEAD = Version("0.33.0")  # config/speculative.py draft_lm_head_quantization
 PREPARED = 0.97  # a checkpoint that the host has to requantise first must be worth the hour
 
 
@@ -114,6 +128,17 @@ def allowed(recipe: Recipe, spec: CheckpointSpec, cards: tuple[Card, ...], tp: i
     if recipe.method == "mtp":
         return spec.mtp and pp == 1  # the pipeline breaks MTP's acceptance (vllm-project/vllm #57755)
     return recipe.method != "dflash" or bool(spec.drafters)
+
+
+def drafts_among_many(recipe: Recipe, place: Place) -> bool:
+    """Whether the throughput model is to judge this recipe among many streams; without a draft it always is.
+
+    Only where speculating in batches was measured: MTP with one or two drafts on one card of compute capability 9.0.
+    """
+    if recipe.method is None:
+        return True
+    few = recipe.method == "mtp" and recipe.tokens <= FEW_DRAFTS
+    return few and len(place.cards) == 1 and place.cards[0].compute_capability == HOPPER
 
 
 def _mixed_within_groups(cards: tuple[Card, ...], tp: int) -> bool:
@@ -169,8 +194,9 @@ def _checkpoints_for(knobs: Knobs) -> list[CheckpointSpec]:
 
 
 def _recipes_for(knobs: Knobs) -> list[Recipe]:
+    known = Version(knobs.vllm) >= FP8_DRAFT_HEAD
     found = [
-        recipe
+        recipe if known else replace(recipe, fp8_draft_head=False)
         for recipe in RECIPES
         if knobs.speculation in (None, recipe.method or "off") and knobs.kv_cache_dtype in (None, recipe.kv_dtype)
     ]

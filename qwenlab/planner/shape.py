@@ -55,6 +55,7 @@ class EngineShape:
         grouping_patched: the KV group-size patch of the series is applied.
         block_size: tokens for `--block-size`; None lets the memory model choose (`kv_layout(shape).block_size`).
         drafter_attention_backend: of the drafter's layers; None follows the KV data type.
+        draft_head: word for an MTP drafter's own copy of a 16-bit head, "fp8"; None: it drafts through the target's.
         gdn_prefill_backend: "triton", "flashinfer" or None for vLLM's own choice by compute capability.
         in_flight_capped: the pipeline's in-flight batches are capped at one per stage (patch of the series).
         embedding_shared: later pipeline stages carry no unused copy of the embedding (patch of the series).
@@ -85,6 +86,7 @@ class EngineShape:
     grouping_patched: bool = True
     block_size: int | None = None
     drafter_attention_backend: str | None = None
+    draft_head: str | None = None
     gdn_prefill_backend: str | None = None
     in_flight_capped: bool = True
     embedding_shared: bool = True

@@ -221,7 +221,16 @@ def test_one_h200_takes_8_bit_weights_and_the_state_that_keeps_the_fused_kernel(
         assert engine.checkpoint.format == "fp8-channel"
         assert engine.args["mamba-ssm-cache-dtype"] == "bfloat16"
         assert engine.max_model_len == 262_144
-    assert only(planned("1xh200", "batch")).speculation is None
+
+
+def test_batches_draft_where_few_drafts_among_many_streams_were_measured() -> None:
+    """On Hopper two MTP drafts cost less of a step than they bring; elsewhere nobody has shown that."""
+    engine = only(planned("1xh200", "batch"))
+    assert engine.speculation == Speculation(method="mtp", tokens=2)
+    assert engine.args["speculative-config"]["draft_lm_head_quantization"] == "fp8"
+    assert engine.max_num_seqs == 64
+    for machine in ("1x3090", "1x4090", "1x5090"):
+        assert all(engine.speculation is None for engine in planned(machine, "batch").engines)
 
 
 def test_wsl2_plans_with_less_memory_than_the_card_reports() -> None:

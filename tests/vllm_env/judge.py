@@ -38,6 +38,8 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 # JSON option -> class that vLLM builds from it later than the parser
+# Every assignment is judged with those before it, and most fields need these two.
+FIRST = ("num_speculative_tokens", "method")
 CLASSES = {"speculative-config": SpeculativeConfig, "compilation-config": CompilationConfig}
 MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
 
@@ -135,8 +137,7 @@ def of_class(option: str, cls: Any, given: dict[str, Any]) -> list[str]:
     fields = {field.name for field in dataclasses.fields(cls)}
     complaints = [f"{option}: {cls.__name__} has no {key}" for key in given if key not in fields]
     blank = unloaded(cls)
-    # the number of draft tokens first: the class's whole-object check asks for it at each assignment
-    for key in sorted(fields & given.keys(), key=lambda key: (key != "num_speculative_tokens", key)):
+    for key in sorted(fields & given.keys(), key=lambda key: (FIRST.index(key) if key in FIRST else len(FIRST), key)):
         try:
             cls.__pydantic_validator__.validate_assignment(blank, key, given[key])
         except ValueError as error:

@@ -30,6 +30,7 @@ def weights_per_stage(shape: EngineShape) -> tuple[float, ...]:
         shape.tp,
         shape.vision,
         shape.embedding_shared,
+        shape.draft_head is not None,
     )
 
 
@@ -42,6 +43,7 @@ def _weights(
     tp: int,
     vision: bool,
     embedding_shared: bool,
+    draft_head: bool,
 ) -> tuple[float, ...]:
     spec = checkpoints()[checkpoint]
     model, gib = spec.geometry, spec.gib
@@ -60,7 +62,7 @@ def _weights(
         if is_last:
             size += gib["lm_head"]
             if method == "mtp":
-                size += gib["mtp"]
+                size += gib["mtp"] + (gib["lm_head"] / 2 if draft_head else 0.0)
             if method == "dflash" and drafter is not None:
                 size += drafter_checkpoints()[drafter].gib
         sizes.append(size / tp + BUFFERS_GIB)

@@ -70,6 +70,18 @@ RULES = (
         sets=(OPTION,),
     ),
     Rule(
+        id="fp8-draft-head",
+        topic=Topic.SPECULATION,
+        when="MTP over a 16-bit head on compute capability 9.0, from vLLM 0.33.0",
+        applies=lambda c: c.shape.draft_head is not None,
+        then=lambda c: Effect(args={OPTION: {"draft_lm_head_quantization": c.shape.draft_head}}),
+        because="every draft reads the whole head; an 8-bit copy halves that for 1.2 GiB, and the target still checks "
+        "with its own",
+        source="vLLM 0.33.0 config/speculative.py, quantization/online/lm_head.py",
+        evidence=Evidence.DERIVED,
+        sets=(OPTION,),
+    ),
+    Rule(
         id="seven-drafts-above-one-card",
         topic=Topic.SPECULATION,
         when="DFlash2 above one card",
