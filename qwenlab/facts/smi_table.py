@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from qwenlab.facts import smi_values
+from qwenlab.facts import quoting, smi_values
 from qwenlab.facts.readings import PROHIBITED, CardReading, MigReading, ParseError, Reading
 from qwenlab.facts.terminal import plain
 from qwenlab.pci_address import bus_id
@@ -77,8 +77,8 @@ def parse_table(text: str) -> Reading:
 
 
 def _unframed(text: str) -> str:
-    """The box at the margin, however it was quoted: indented, or behind `#`, `>`, `*` or `//`."""
-    return _FRAMED.sub(r"\1", text)
+    """The box at the margin, however it was quoted: indented, behind `#`, `>`, `*` or `//`, or behind a log's time."""
+    return _FRAMED.sub(r"\1", quoting.box(text))
 
 
 def parse_list(text: str) -> Reading:

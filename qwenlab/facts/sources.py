@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -80,10 +81,12 @@ def read(recording: Recording) -> Sources:
         sources.smi += [
             reading for reading in (attempt("smi_table", parse_table), attempt("smi_list", parse_list)) if reading
         ]
-    if _speaks(recording, "topo", sources):
+    if _speaks(recording, "topo"):
         sources.topology = attempt("topo", parse_topology)
+    elif (words := smi_failure(recording.text("topo") or "")) is not None:
+        sources.smi.append(Reading(failure=words))  # last: it says least
     for name, into in (("p2p_read", sources.peers_read), ("p2p_write", sources.peers_write)):
-        if _speaks(recording, name, sources):
+        if _speaks(recording, name):
             into.update(attempt(name, parse_peer_matrix) or {})
     sources.procfs = attempt("proc_gpus", parse_proc_gpus)
     sources.bus = attempt("pci", parse_sysfs)
@@ -93,9 +96,9 @@ def read(recording: Recording) -> Sources:
     return sources
 
 
-def _speaks(recording: Recording, name: str, sources: Sources) -> bool:
+def _speaks(recording: Recording, name: str) -> bool:
     """Whether a matrix is worth parsing: with a dead driver the capture holds the driver's message instead."""
     text = recording.text(name)
     if text is None:
         return False
-    return recording.statuses.get(name, 0) == 0 or (smi_failure(text) is None and "GPU0" in text)
+    return smi_failure(text) is None or re.search(r"\bGPU[0-9]", text) is not None

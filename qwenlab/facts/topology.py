@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from qwenlab.facts import quoting
 from qwenlab.facts.readings import PairReading, ParseError
 from qwenlab.facts.terminal import plain
 
 # nvidia-smi's labels, the older ones mapped to today's (SOC: R375 and older; PSB: two GPUs on one board).
 ANCESTORS = {"PIX": "PIX", "PSB": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "NODE", "SYS": "SYS", "SOC": "SYS"}
-PEER_CODES = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
 
 _LABEL = r"NV[0-9]{1,2}|PIX|PSB|PXB|PHB|NODE|SYS|SOC|X"
 _CELL = re.compile(rf"^(?:{_LABEL})$")
@@ -24,6 +24,10 @@ _GPU = re.compile(r"^GPU([0-9]{1,3})$")
 _FUSED_NAMES = re.compile(r"^(?:(?:GPU|NIC)[0-9]{1,3}){2,}$")
 _TAIL = re.compile(r"CPU\s*Affinity|NUMA\s*Affinity|GPU\s*NUMA\s*ID")
 _PADDING = re.compile(r" {64,}")
+_PEER_CODE = re.compile(r"^(?!X$)[A-Z]{1,4}$")
+_OTHER_PEERS = re.compile(r"-p2p[ =]+[^rw\s]")  # of NVLink, atomics, PCIe's own: not whether copies are granted
+# What a terminal carries over into the next line: cells, a piece of an affinity, an elision.
+_CARRIED = re.compile(r"^(?:[0-9,/-]+|[A-Z0-9/-]{1,5}|\.\.\.)$")
 _STOP = 8
 
 
@@ -84,17 +88,25 @@ def parse_topology(text: str) -> Topology:
 def parse_peer_matrix(text: str) -> dict[tuple[int, int], str]:
     """Read `topo -p2p r` or `w`: (a, b) -> code for every ordered pair, "OK" or the reason.
 
-    The codes: CNS chipset, GNS GPU, TNS topology, NS not supported, DR disabled by a registry key, U unknown.
-    Raises `ParseError` when there is no matrix or a row does not fit the header.
+    The codes: CNS chipset, GNS GPU, TNS topology, NS not supported, DR disabled by a registry key, U unknown; a code
+    that a newer driver adds is kept as it is. Of several matrices in one text the first counts, save those that their
+    command names as others. Raises `ParseError` when there is no matrix or a row does not fit the header.
     """
-    lines = [line.split() for line in plain(text).splitlines()]
     columns: list[int] = []
     codes: dict[tuple[int, int], str] = {}
-    for tokens in lines:
+    other = False
+    for line in quoting.matrix(plain(text)).splitlines():
+        tokens = line.split()
         names = [_GPU.match(token) for token in tokens]
-        if tokens and not columns and all(names):
+        if "-p2p" in line:
+            other = bool(_OTHER_PEERS.search(line))
+        if not tokens or other:
+            continue
+        if all(names) and (len(tokens) > 1 or not columns):
+            if codes:
+                break
             columns = [int(match.group(1)) for match in names if match]
-        elif tokens and columns and names[0]:
+        elif columns and names[0]:
             row = int(names[0].group(1))
             if len(tokens) - 1 != len(columns) or row not in columns:
                 raise ParseError(f"topo -p2p: row GPU{row} has {len(tokens) - 1} cells for {len(columns)} columns")
@@ -104,11 +116,11 @@ def parse_peer_matrix(text: str) -> dict[tuple[int, int], str]:
     wrong = [code for (a, b), code in codes.items() if (code == "X") != (a == b)]
     if wrong:
         raise ParseError("topo -p2p: the diagonal is not where the header puts it")
-    return {pair: code for pair, code in codes.items() if code in PEER_CODES}
+    return {pair: code for pair, code in codes.items() if _PEER_CODE.match(code)}
 
 
 def _lines(text: str, damage: list[str]) -> list[str]:
-    lines = [line.rstrip("\r") for line in plain(text).split("\n")]
+    lines = quoting.matrix("\n".join(line.rstrip("\r") for line in plain(text).split("\n"))).split("\n")
     if any(_PADDING.search(line) for line in lines):
         damage.append("lines were wrapped by a terminal")
         lines = [_PADDING.sub("", line) for line in lines]
@@ -139,7 +151,7 @@ def _rows(lines: list[str], columns: list[str], damage: list[str]) -> dict[int, 
         tokens = line.split()
         if not tokens:
             continue
-        if "=" in tokens or tokens[-1].endswith("egend:"):
+        if "=" in tokens or tokens[-1].endswith((":", "\N{FULLWIDTH COLON}")):  # the legend
             break
         match = _GPU.match(tokens[0])
         if match and len(tokens) > 1 and not _GPU.match(tokens[1]):
@@ -147,7 +159,7 @@ def _rows(lines: list[str], columns: list[str], damage: list[str]) -> dict[int, 
             if last in rows:
                 raise ParseError(f"topo -m: two rows for GPU{last}")
             rows[last] = line
-        elif tokens[0] in columns:
+        elif tokens[0] in columns or not all(_CARRIED.match(token) for token in tokens):
             last = None
         elif last is not None and not match:
             rows[last] += line

@@ -104,6 +104,37 @@ def test_peer_codes_per_direction() -> None:
     assert parse_peer_matrix(text) == {(0, 1): "OK", (1, 0): "CNS"}
 
 
+PEERS_OK = " \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK\tX\t\n"
+PEERS_NS = PEERS_OK.replace("OK", "NS")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        pytest.param(f"{PEERS_OK}\n{PEERS_NS}", "OK", id="two matrices without a name"),
+        pytest.param(
+            f"$ nvidia-smi topo -p2p n\n{PEERS_NS}\n$ nvidia-smi topo -p2p r\n{PEERS_OK}", "OK", id="NVLink's"
+        ),
+        pytest.param(
+            f"$ nvidia-smi topo -p2p r\n{PEERS_OK}\n$ nvidia-smi topo -p2p n\n{PEERS_NS}", "OK", id="after it"
+        ),
+        pytest.param(PEERS_OK.replace("OK", "MNS"), "MNS", id="a code of tomorrow"),
+        pytest.param("".join(f"> {line}\n" for line in PEERS_NS.splitlines()), "NS", id="quoted"),
+        pytest.param("| | GPU0 | GPU1 |\n|---|---|---|\n| GPU0 | X | NS |\n| GPU1 | NS | X |", "NS", id="a table"),
+    ],
+)
+def test_a_peer_matrix_as_people_paste_it(text: str, code: str) -> None:
+    assert parse_peer_matrix(text) == {(0, 1): code, (1, 0): code}
+
+
+def test_a_matrix_as_a_markdown_table() -> None:
+    text = "|  | GPU0 | GPU1 | CPU Affinity | NUMA Affinity |\n|:--|:--|:--|:--|:--|\n"
+    topology = parse_topology(text + "| **GPU0** | X | NV4 | 0-7 | 0 |\n| **GPU1** | NV4 | X | 8-15 | 1 |\n")
+    assert topology.pairs == (PairReading(0, 1, lanes=4),)
+    assert (topology.cpu_affinity, topology.numa_affinity) == ({0: "0-7", 1: "8-15"}, {0: "0", 1: "1"})
+    assert topology.damage == ()
+
+
 @pytest.mark.parametrize(
     "text", ["", "Legend:", " \tGPU0\tGPU1\n GPU0\tX\n", " \tGPU0\tGPU1\n GPU0\tOK\tX\n", " \tGPU0\n GPU3\tX\n"]
 )

@@ -39,6 +39,11 @@ HARMLESS: dict[str, Callable[[str], str]] = {
     "underlined header": lambda text: re.sub(r"^(\s*)(GPU0.*)$", "\\1\x1b[4m\\2\x1b[0m", text, count=1, flags=re.M),
     "expanded tabs": lambda text: text.expandtabs(8),
     "after a prompt": lambda text: "user@host:~$ nvidia-smi topo -m\n" + text,
+    "quoted in an answer": each_line(lambda line: f"> {line}"),
+    "in a log": each_line(lambda line: f"2026-11-30T10:11:12.345Z stdout F {line}"),
+    "in a pod's log": each_line(lambda line: f"[pod/qwen-0] {line}"),
+    "with a legend in other words": lambda text: text.replace("Legend:", "\u56fe\u4f8b\uff1a"),
+    "before the next command": lambda text: text.split("\n\n")[0] + "\nuser@host:~$ nvidia-smi -L\nGPU 0: a card\n",
 }
 HARMFUL: dict[str, Callable[[str], str]] = {
     "wrapped at 80 columns": lambda text: each_line(wrapped)(text.expandtabs(8)),
