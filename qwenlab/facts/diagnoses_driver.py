@@ -76,6 +76,8 @@ def no_answer(findings: Findings) -> Iterable[Diagnosis]:
         "gpu_access_blocked": "Windows blocks the card: update its driver, then `wsl --shutdown`.",
         "nvml_missing": "libnvidia-ml.so.1 is not on the loader's path: `ldconfig`, or reinstall its package.",
         "smi_missing": "The driver's utilities are missing: install the package that holds nvidia-smi.",
+        "smi_broken": "nvidia-smi itself does not run: a file of another processor, a broken disk or a damaged driver "
+        "package; reinstall the package that holds it, and look into the kernel log.",
         "no_permission": "The user may not open /dev/nvidia*.",
         "probe_timeout": "The driver hangs; the kernel log tells of which card. Do not retry in a loop, reboot.",
     }.get(findings.driver_failure, "The driver does not answer.")

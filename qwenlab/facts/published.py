@@ -17,6 +17,7 @@ _CAPTURES = {
     "topo_matrix": "topo",
     "nvidia_smi": "smi_table",
     "nvidia_smi_L": "smi_list",
+    "query_csv": "smi_query",
     "p2p_matrix": "p2p_read",
     "dmesg": "kernel",
     "lspci": "lspci",

@@ -15,10 +15,22 @@ from typing import Any
 from qwenlab.facts.readings import ParseError
 
 # Captures with a file name of their own in a recording's directory; every other one is NAME.txt.
-_FILE_NAMES = {"smi_xml": "smi.xml", "smi_table": "smi.txt", "nvml": "nvml.json"}
+_FILE_NAMES = {"smi_xml": "smi.xml", "smi_table": "smi.txt", "smi_query": "smi.csv", "nvml": "nvml.json"}
 # What `gather.sh` and nvidia-smi's own forms are called; a directory with none of them is no recording.
 _KNOWN = {
-    *("smi_xml", "smi_table", "smi_list", "nvml", "topo", "p2p_read", "p2p_write", "pci", "lspci", "proc_gpus"),
+    *(
+        "smi_xml",
+        "smi_table",
+        "smi_list",
+        "smi_query",
+        "nvml",
+        "topo",
+        "p2p_read",
+        "p2p_write",
+        "pci",
+        "lspci",
+        "proc_gpus",
+    ),
     *("kernel", "driver_version", "module_version", "modules", "modinfo", "devices", "hostname", "os_release"),
     *("uname", "services"),
 }

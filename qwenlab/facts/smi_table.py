@@ -41,6 +41,16 @@ _LIST_CARD = re.compile(r"^GPU (?P<index>[0-9]{1,3}): (?P<name>.*?) \(UUID: (?P<
 _LIST_MIG = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+[0-9]+: \(UUID: (?P<uuid>MIG-[0-9A-Za-z/-]+)\)")
 
 
+def is_table(text: str) -> bool:
+    """Whether the text has the box's banner."""
+    return _BANNER.search(plain(text)) is not None
+
+
+def is_list(text: str) -> bool:
+    """Whether a line of the text is a card of `nvidia-smi -L`."""
+    return any(_LIST_CARD.match(line) for line in text.split("\n"))
+
+
 def parse_table(text: str) -> Reading:
     """Read the box. Words instead of a box become `failure` or `lost`; raises `ParseError` for anything else."""
     text = _unframed(plain(text))
@@ -49,7 +59,8 @@ def parse_table(text: str) -> Reading:
     if banner is None:
         failure = smi_values.failure(text)
         if failure is None and not lost:
-            raise ParseError("nvidia-smi: neither a table nor a known message")
+            words = " ".join(text.split())
+            raise ParseError(f"nvidia-smi: neither a table nor a known message, but {words[:100]!r}")
         library = re.search(r"NVML library version:\s*([0-9.]+)", text)
         return Reading(failure=failure, lost=lost, library=library.group(1) if library else None)
     lines = text.split("\n")

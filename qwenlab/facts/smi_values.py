@@ -19,14 +19,17 @@ _NUMBER = re.compile(r"^\s*([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(MiB|W|x|%)?\s*$")
 # Most telling first. Words of nvidia-smi and NVML; the exit status is not trusted, a wrapper may lose it.
 _FAILURES: tuple[tuple[str, str], ...] = (
     ("driver_library_mismatch", r"driver/library version mismatch|RM has detected an NVML/RM version mismatch"),
-    ("module_not_loaded", r"couldn't communicate with the NVIDIA driver|Driver Not Loaded|driver is not loaded"),
-    ("no_devices", r"^No devices (?:were )?found"),
+    ("module_not_loaded", r"couldn.t communicate with the NVIDIA driver|Driver Not Loaded|driver is not loaded"),
+    ("no_devices", r"^No (?:supported )?(?:devices|GPUs) (?:were )?found"),
     ("gpu_access_blocked", r"GPU access blocked by the operating system"),
-    ("nvml_missing", r"couldn't find libnvidia-ml|NVML Shared Library Not Found|libnvidia-ml\.so"),
-    ("no_permission", r"Failed to initialize NVML: Insufficient Permissions"),
-    ("nvml_failed", r"Failed to initialize NVML"),
-    ("smi_missing", r"nvidia-smi: (?:command )?not found|No such file or directory|failed to run command"),
-)
+    ("nvml_missing", r"couldn.t find libnvidia-ml|NVML Shared Library Not Found|libnvidia-ml\.so"),
+    ("no_permission", r"Failed to initialize NVML: Insufficient Permissions|not have (?:sufficient )?permissions?"),
+    ("nvml_failed", r"Failed to initialize NVML|^(?:Error: )?Unknown Error\s*\Z"),
+    ("smi_missing", r"nvidia-smi: (?:command )?not found|command not found: nvidia-smi|nvidia-smi' not found|"
+                    r"No such file or directory|failed to run command|nvidia-smi\S* is not recognized"),
+    ("smi_broken", r"^(?:\S*sh: )?.{0,60}(?:Segmentation fault|Exec format error|Input/output error|Bus error|"
+                   r"Permission denied)|^(?:Killed|Aborted|Terminated)\b"),
+)  # fmt: skip
 _HANDLE = re.compile(
     r"Unable to determine the device handle for (?:GPU|gpu)\s*([0-9A-Fa-f:.]+)?\s*:\s*([^\n]*)", re.IGNORECASE
 )

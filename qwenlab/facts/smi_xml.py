@@ -6,8 +6,13 @@ import re
 from xml.etree import ElementTree
 
 from qwenlab.facts import smi_values
-from qwenlab.facts.readings import REPAIR_FAILED, REPAIR_PENDING, CardReading, MigReading, ParseError, Reading
+from qwenlab.facts.readings import REPAIR_FAILED, REPAIR_PENDING, CardReading, Lost, MigReading, ParseError, Reading
 from qwenlab.pci_address import bus_id
+
+
+def is_xml(text: str) -> bool:
+    """Whether the text is, or holds, the XML report."""
+    return "<nvidia_smi_log" in text
 
 
 def parse_xml(text: str) -> Reading:
@@ -28,12 +33,17 @@ def parse_xml(text: str) -> Reading:
         raise ParseError(f"nvidia-smi -q -x: {error}") from None
     if root.tag != "nvidia_smi_log":
         raise ParseError(f"nvidia-smi -q -x: the report is a <{root.tag}>")
+    return reading_of(root, lost)
+
+
+def reading_of(root: ElementTree.Element, lost: tuple[Lost, ...]) -> Reading:
+    """What the report's tree says, beside the cards that nvidia-smi could not open."""
     cards = tuple(_card(index, gpu) for index, gpu in enumerate(root.findall("gpu")))
     attached = smi_values.whole(root.findtext("attached_gpus"))
     damage: tuple[str, ...] = ()
     if attached is None:
         damage = ("the report does not say how many cards are attached",)
-    elif attached != len(cards) + len(lost):
+    elif attached not in (len(cards), len(cards) + len(lost)):  # releases differ in whether they count a lost one
         damage = (f"the report says {attached} cards are attached and describes {len(cards)}",)
     return Reading(
         cards=cards,

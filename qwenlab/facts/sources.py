@@ -13,7 +13,9 @@ from qwenlab.facts.pci import PciBus, parse_lspci, parse_sysfs
 from qwenlab.facts.procfs import parse_proc_gpus
 from qwenlab.facts.readings import Failure, ParseError, Reading
 from qwenlab.facts.recording import Recording
-from qwenlab.facts.smi_table import parse_list, parse_table
+from qwenlab.facts.smi_query import parse_query
+from qwenlab.facts.smi_table import parse_list
+from qwenlab.facts.smi_text import parse_text
 from qwenlab.facts.smi_values import failure as smi_failure
 from qwenlab.facts.smi_xml import parse_xml
 from qwenlab.facts.topology import Topology, parse_peer_matrix, parse_topology
@@ -21,6 +23,12 @@ from qwenlab.facts.topology import Topology, parse_peer_matrix, parse_topology
 # timeout(1)'s statuses: the limit was reached, or it had to kill.
 _TIMED_OUT = (124, 137)
 _NOT_FOUND = 127
+# nvidia-smi's forms besides its XML report, the fullest first.
+_SMI_FORMS: tuple[tuple[str, Callable[[str], Reading]], ...] = (
+    ("smi_table", parse_text),
+    ("smi_list", parse_list),
+    ("smi_query", parse_query),
+)
 _Value = TypeVar("_Value")
 
 
@@ -78,9 +86,7 @@ def read(recording: Recording) -> Sources:
     if report is not None:
         sources.smi.append(report)
     if report is None or not report.cards:
-        sources.smi += [
-            reading for reading in (attempt("smi_table", parse_table), attempt("smi_list", parse_list)) if reading
-        ]
+        sources.smi += [reading for name, parse in _SMI_FORMS if (reading := attempt(name, parse))]
     if _speaks(recording, "topo"):
         sources.topology = attempt("topo", parse_topology)
     elif (words := smi_failure(recording.text("topo") or "")) is not None:

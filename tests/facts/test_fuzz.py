@@ -16,17 +16,21 @@ from qwenlab.facts.pci import parse_lspci, parse_sysfs
 from qwenlab.facts.procfs import parse_proc_gpus
 from qwenlab.facts.readings import ParseError, Reading
 from qwenlab.facts.recording import Recording, from_output
+from qwenlab.facts.smi_query import parse_query
+from qwenlab.facts.smi_report import parse_report
 from qwenlab.facts.smi_table import parse_list, parse_table
 from qwenlab.facts.smi_xml import parse_xml
 from qwenlab.facts.topology import parse_peer_matrix, parse_topology
 from qwenlab.host_inventory import ParseState
 from tests.facts.hosts import H200_PAIR
+from tests.facts.test_nvidia_smi import REPORT
 from tests.facts.test_pci import ROOT, card
 
 XML = (H200_PAIR / "smi.xml").read_text()
 BOX = (H200_PAIR / "smi.txt").read_text()
 TOPO = (H200_PAIR / "topo.txt").read_text()
 LIST = "".join(f"GPU {i}: NVIDIA H200 (UUID: GPU-0000000{i}-0000-0000-0000-000000000000)\n" for i in range(2))
+QUERY = "index, name, memory.total [MiB]\n0, NVIDIA H200, 143771 MiB\n1, NVIDIA H200, 143771 MiB\n"
 PEERS = " \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK\tX\t\n\nLegend:\n\n  X    = Self\n"
 PCI = card("0000:01:00.0", ROOT) + card("0000:02:00.0", ROOT)
 NVML = (
@@ -39,6 +43,8 @@ PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
     "smi_xml": (parse_xml, XML),
     "smi_table": (parse_table, BOX),
     "smi_list": (parse_list, LIST),
+    "smi_report": (parse_report, REPORT),
+    "smi_query": (parse_query, QUERY),
     "topo": (parse_topology, TOPO),
     "p2p_read": (parse_peer_matrix, PEERS),
     "nvml": (parse_nvml, NVML),

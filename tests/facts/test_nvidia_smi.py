@@ -2,19 +2,110 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import yaml
 
 from qwenlab.facts.inventory import build_inventory
 from qwenlab.facts.published import parse_published
-from qwenlab.facts.readings import PROHIBITED, Lost, ParseError
+from qwenlab.facts.readings import PROHIBITED, Lost, ParseError, Reading
+from qwenlab.facts.smi_query import parse_query
+from qwenlab.facts.smi_report import parse_report
 from qwenlab.facts.smi_table import parse_list, parse_table
+from qwenlab.facts.smi_text import parse_text
 from qwenlab.facts.smi_values import failure, missing, number, switch, whole
 from qwenlab.facts.smi_xml import parse_xml
 from tests.facts.hosts import H200_PAIR, host, text_of
 
 XML = (H200_PAIR / "smi.xml").read_text()
 BOX = (H200_PAIR / "smi.txt").read_text()
+REPORT = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Mon Nov 30 10:00:00 2026
+Driver Version                            : 580.95.05
+CUDA Version                              : 13.0
+
+Attached GPUs                             : 2
+GPU 00000000:21:00.0
+    Product Name                          : NVIDIA A100-SXM4-80GB
+    Product Architecture                  : Ampere
+    Display Active                        : Disabled
+    Persistence Mode                      : Enabled
+    MIG Mode
+        Current                           : Disabled
+        Pending                           : Disabled
+    MIG Devices                           : None
+    GPU UUID                              : GPU-6f86e5f6-0000-0000-0000-000000000001
+    GPU Recovery Action                   : None
+    PCI
+        Bus                               : 0x21
+        Device Id                         : 0x20B210DE
+        Bus Id                            : 00000000:21:00.0
+        GPU Link Info
+            PCIe Generation
+                Max                       : 4
+                Current                   : 1
+                Device Max                : 4
+                Host Max                  : 5
+            Link Width
+                Max                       : 16x
+                Current                   : 8x
+        Replays Since Reset               : 12
+    Performance State                     : P0
+    FB Memory Usage
+        Total                             : 81920 MiB
+        Reserved                          : 749 MiB
+        Used                              : 1022 MiB
+        Free                              : 80149 MiB
+    BAR1 Memory Usage
+        Total                             : 131072 MiB
+        Used                              : 1 MiB
+    Compute Mode                          : Default
+    ECC Mode
+        Current                           : Enabled
+        Pending                           : Enabled
+    Remapped Rows
+        Correctable Error                 : 0
+        Pending                           : Yes
+        Remapping Failure Occurred        : No
+    GPU Power Readings
+        Current Power Limit               : 350.00 W
+        Default Power Limit               : 400.00 W
+        Min Power Limit                   : 100.00 W
+        Max Power Limit                   : 400.00 W
+    Processes
+        GPU instance ID                   : N/A
+        Process ID                        : 4242
+            Type                          : C
+            Used GPU Memory               : 1010 MiB
+    Fabric
+        State                             : Completed
+
+GPU 00000000:81:00.0
+    Product Name                          : NVIDIA A100-SXM4-80GB
+    MIG Mode
+        Current                           : Enabled
+    MIG Devices
+        MIG Device
+            Index                         : 0
+            FB Memory Usage
+                Total                     : 20096 MiB
+        MIG Device
+            Index                         : 1
+            FB Memory Usage
+                Total                     : 20096 MiB
+    GPU UUID                              : GPU-6f86e5f6-0000-0000-0000-000000000002
+"""
+WHOLE = {
+    "index": 0, "uuid": "GPU-6f86e5f6-0000-0000-0000-000000000001", "bus_id": "0000:21:00.0",
+    "name": "NVIDIA A100-SXM4-80GB", "device_id": "20b2", "memory_total_mib": 81920, "memory_used_mib": 1022,
+    "memory_reserved_mib": 749, "bar1_total_mib": 131072, "mig_enabled": False, "ecc_enabled": True,
+    "compute_mode": "Default", "generation_now": 1, "generation_max": 4, "generation_slot": 5, "width_now": 8,
+    "width_max": 16, "replays": 12, "limit_w": 350.0, "default_w": 400.0, "min_w": 100.0, "processes": 1,
+    "fabric": "Completed", "memory_repair": "pending", "persistence": True, "display_active": False, "fault": None,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -96,7 +187,17 @@ def test_entities_are_not_expanded() -> None:
         ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", "nvml_missing"),
         ("Failed to initialize NVML: Insufficient Permissions", "no_permission"),
         ("Failed to initialize NVML: Unknown Error", "nvml_failed"),
+        ("Error: Unknown Error", "nvml_failed"),
         ("bash: nvidia-smi: command not found", "smi_missing"),
+        ("zsh: command not found: nvidia-smi", "smi_missing"),
+        ("Command 'nvidia-smi' not found, but can be installed with:\napt install nvidia-utils-580", "smi_missing"),
+        ("NVIDIA-SMI has failed because it couldn\u2019t communicate with the NVIDIA driver.", "module_not_loaded"),
+        ("NVIDIA-SMI has failed because you do not have sufficient permissions.", "no_permission"),
+        ("No supported GPUs were found", "no_devices"),
+        ("Segmentation fault (core dumped)", "smi_broken"),
+        ("bash: /usr/bin/nvidia-smi: cannot execute binary file: Exec format error", "smi_broken"),
+        ("-bash: /usr/bin/nvidia-smi: Input/output error", "smi_broken"),
+        ("Killed", "smi_broken"),
     ],
 )  # fmt: skip
 def test_words_instead_of_an_inventory(text: str, code: str) -> None:
@@ -104,6 +205,100 @@ def test_words_instead_of_an_inventory(text: str, code: str) -> None:
     assert found is not None
     assert found.code == code
     assert all(parse(text).failure == found for parse in (parse_table, parse_list, parse_xml))
+
+
+def test_words_that_nobody_knows_are_repeated() -> None:
+    with pytest.raises(ParseError, match="but 'the dog ate it'"):
+        parse_text("the dog\n ate it\n")
+
+
+@pytest.mark.parametrize("attached", [2, 3])
+def test_a_lost_card_may_be_among_the_attached_ones_or_not(attached: int) -> None:
+    text = "Unable to determine the device handle for GPU 0000:21:00.0: GPU is lost.\n" + XML
+    reading = parse_xml(text.replace("<attached_gpus>2<", f"<attached_gpus>{attached}<"))
+    assert (len(reading.cards), len(reading.lost), reading.damage) == (2, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("form", "parse"),
+    [
+        (BOX, parse_table),
+        (XML, parse_xml),
+        (REPORT, parse_report),
+        ("GPU 0: NVIDIA L40 (UUID: GPU-6f86e5f6-0000-0000-0000-000000000001)", parse_list),
+        ("index, name, memory.total [MiB]\n0, NVIDIA L40, 46068 MiB\n", parse_query),
+        ("No devices were found", parse_table),
+    ],
+)
+def test_whatever_form_is_pasted_is_read_as_what_it_is(form: str, parse: Callable[[str], Reading]) -> None:
+    assert parse_text(form) == parse(form)
+
+
+def test_the_report_as_text_says_what_its_xml_says() -> None:
+    reading = parse_report(REPORT)
+    assert (reading.driver, reading.cuda, reading.damage) == ("580.95.05", "13.0", ())
+    whole, split = reading.cards
+    assert {name: getattr(whole, name) for name in WHOLE} == WHOLE
+    assert (split.mig_enabled, [item.memory_mib for item in split.mig_instances]) == (True, [20096, 20096])
+
+
+def test_a_report_as_text_that_lacks_a_card_says_so() -> None:
+    assert parse_report(
+        REPORT.replace("Attached GPUs                             : 2", "Attached GPUs : 3")
+    ).damage == ("the report says 3 cards are attached and describes 2",)
+
+
+@pytest.mark.parametrize(
+    ("text", "cards"),
+    [
+        pytest.param(
+            "index, name, uuid, memory.total [MiB], driver_version\n"
+            "1, NVIDIA L40, GPU-1, 46068 MiB, 580.95.05\n0, NVIDIA A40, GPU-0, 46068 MiB, 580.95.05\n",
+            [(0, "NVIDIA A40", "GPU-0", None, 46068), (1, "NVIDIA L40", "GPU-1", None, 46068)],
+            id="in another order",
+        ),
+        pytest.param(
+            "name, pci.bus_id, memory.total [MiB]\nNVIDIA L40, 00000000:21:00.0, 46068\n",
+            [(0, "NVIDIA L40", None, "0000:21:00.0", 46068)],
+            id="without units and index",
+        ),
+        pytest.param(
+            "$ nvidia-smi --query-gpu=name,uuid,memory.total --format=csv\nname, uuid, memory.total [MiB]\n"
+            "NVIDIA GB10, GPU-0, [N/A]\n\n",
+            [(0, "NVIDIA GB10", "GPU-0", None, None)],
+            id="a value that is not there",
+        ),
+        pytest.param(
+            "1, NVIDIA L40, 00000000:21:00.0, 105 MiB, 46068 MiB, 8.9, 580.126.18, P0\n"
+            "0, NVIDIA L40, 00000000:1B:00.0, 93 MiB, 46068 MiB, 8.9, 580.126.18, P8\n",
+            [(0, "NVIDIA L40", None, "0000:1b:00.0", 46068), (1, "NVIDIA L40", None, "0000:21:00.0", 46068)],
+            id="without a heading",
+        ),
+    ],
+)
+def test_a_query_is_read_by_its_columns(text: str, cards: list[tuple[object, ...]]) -> None:
+    found = parse_query(text).cards
+    assert [(one.index, one.name, one.uuid, one.bus_id, one.memory_total_mib) for one in found] == cards
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("no, card, here", "no line is a card"),
+        ("NVIDIA L40, a card, of no size", "no line is a card"),
+        ("index, name\n", "no line is a card"),
+        ("index, name\n0, a\n0, b\n", "two cards with one index"),
+    ],
+)
+def test_a_query_that_names_no_card_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        parse_query(text)
+
+
+def test_a_query_names_faulty_cards_and_torn_lines() -> None:
+    reading = parse_query("index, name, memory.total [MiB]\n0, NVIDIA L40, [GPU is lost]\n1, NVIDIA\n")
+    assert reading.cards[0].fault == "GPU is lost"
+    assert "2 values under 3 columns" in reading.damage[0]
 
 
 def test_cards_without_a_handle_are_lost_not_forgotten() -> None:
