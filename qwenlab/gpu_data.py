@@ -17,6 +17,19 @@ from qwenlab.record import Record
 _VIRTUAL = re.compile(r"^(?:NVIDIA|GRID)\s+(\S.*?)-(?:[0-9]-)?[0-9]{1,3}[ABCQ](?:ME)?$")
 # Short names that are not the product's (NVIDIA vGPU software user guide, tables of boards and vGPU types).
 _VIRTUAL_OF = {
+    "V100": "Tesla V100-PCIE-16GB",
+    "V100D": "Tesla V100-PCIE-32GB",
+    "V100X": "Tesla V100-SXM2-16GB",
+    "V100DX": "Tesla V100-SXM2-32GB",
+    "V100L": "Tesla V100-FHHL-16GB",
+    "V100S": "Tesla V100S-PCIE-32GB",
+    "P4": "Tesla P4",
+    "P6": "Tesla P6",
+    "P40": "Tesla P40",
+    "M10": "Tesla M10",
+    "M60": "Tesla M60",
+    "RTX6000P": "Quadro RTX 6000",
+    "RTX8000P": "Quadro RTX 8000",
     "A100": "NVIDIA A100-PCIE-40GB",
     "A100X": "NVIDIA A100-SXM4-40GB",
     "A100D": "NVIDIA A100 80GB PCIe",
@@ -28,9 +41,12 @@ _VIRTUAL_OF = {
     "H100XS": "NVIDIA H100 SXM5 64GB",
     "H200": "NVIDIA H200 NVL",
     "H200X": "NVIDIA H200",
+    "B200X": "NVIDIA B200",
+    "RTX5000-Ada": "NVIDIA RTX 5000 Ada Generation",
     "RTX6000-Ada": "NVIDIA RTX 6000 Ada Generation",
     "RTX Pro 6000 Blackwell DC": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
 }
+_NAMELESS = "graphicsdevice"  # a CMP 170HX, and any card that is newer than its driver
 _LANE_GB_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
 
 
@@ -68,6 +84,7 @@ class GpuFamily(Record):
     architecture: str
     compute_capability: tuple[int, int] | None = None
     id_ranges: tuple[tuple[int, int], ...]
+    names: tuple[str, ...] = Field(description="patterns that the lower-case name behind the vendor's starts with")
     module: ModuleFlavour
     last_driver_branch: int | None = Field(default=None, description="None while current branches support it")
     pcie_generation: int
@@ -131,6 +148,8 @@ def find(
     """Like `lookup`, None for a card that is not in the table; the memory tells apart cards whose names were cut."""
     by_name = _by_name().get(_normal(_physical(name))) if name and not _is_cut(name) else None
     by_id = _by_id().get(_hex(device_id)) if device_id is not None else None
+    if by_name is not None and name and _normal(name) == _NAMELESS:
+        return by_id if device_id is not None else by_name if _has_size(by_name, memory_mib) else None
     if by_name is None and by_id is None and name:
         alike = of_cut_name(name, memory_mib)
         return alike[0] if len(alike) == 1 else None
@@ -157,21 +176,24 @@ def of_cut_name(name: str, memory_mib: int | None = None) -> tuple[GpuSpec, ...]
     cards = {
         card.name: card for whole, card in _by_name().items() if start and whole.startswith(start) and whole != start
     }
-    fitting = tuple(
-        card
-        for card in cards.values()
-        if memory_mib is None or any(_is_size(memory_mib / 1024, size) for size in card.memory_gib)
-    )
+    fitting = tuple(card for card in cards.values() if _has_size(card, memory_mib))
     # other memory than any of them was sold with: a card whose memory was exchanged (an RTX 4080 SUPER with 32 GB)
     return fitting or tuple(cards.values())
 
 
-def family_of(device_id: str | int) -> GpuFamily | None:
-    """The family whose id ranges hold a PCI device id; also for cards that are not listed one by one."""
-    number = int(_hex(device_id), 16)
-    return next(
-        (family for family in table().families for low, high in family.id_ranges if low <= number <= high), None
-    )
+def family_of(device_id: str | int | None = None, *, name: str | None = None) -> GpuFamily | None:
+    """The family whose id ranges hold a PCI device id, else the one that such a name belongs to; also for cards that
+    are not listed one by one."""
+    families = table().families
+    if device_id is not None:
+        number = int(_hex(device_id), 16)
+        found = next((one for one in families for low, high in one.id_ranges if low <= number <= high), None)
+        if found is not None:
+            return found
+    if not name or _is_cut(name):
+        return None
+    plain = " ".join(_physical(name).casefold().split()).removeprefix("nvidia ")
+    return next((one for one in families if any(re.match(pattern, plain) for pattern in one.names)), None)
 
 
 @cache
@@ -190,6 +212,7 @@ def _family(key: str, row: dict[str, Any], sources: dict[str, str]) -> GpuFamily
         architecture=row["architecture"],
         compute_capability=row.get("compute_capability"),
         id_ranges=tuple((int(low, 16), int(high, 16)) for low, high in ranges),
+        names=row.get("names", ()),
         module=row["module"],
         last_driver_branch=row.get("last_driver_branch"),
         pcie_generation=row["pcie"],
@@ -249,6 +272,11 @@ def in_common(cards: tuple[GpuSpec, ...]) -> dict[str, Any]:
     """Architecture and compute capability, as far as all of the cards share them."""
     shared = {name: {getattr(card, name) for card in cards} for name in ("architecture", "compute_capability")}
     return {name: values.pop() for name, values in shared.items() if len(values) == 1}
+
+
+def _has_size(card: GpuSpec, memory_mib: int | None) -> bool:
+    """Whether the card was sold with as much memory; true where nobody says how much it has."""
+    return memory_mib is None or any(_is_size(memory_mib / 1024, size) for size in card.memory_gib)
 
 
 def _is_size(told: float, sold: float) -> bool:

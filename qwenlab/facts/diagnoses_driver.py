@@ -113,7 +113,7 @@ def wrong_flavour(findings: Findings) -> Iterable[Diagnosis]:
         return
     for card in findings.cards:
         spec = card.spec
-        family = family_of(card.device_id) if card.device_id else None
+        family = family_of(card.device_id, name=card.name)
         module = spec.module if spec else family.module if family else None
         needed = {ModuleFlavour.OPEN: True, ModuleFlavour.PROPRIETARY: False}.get(module) if module else None
         if needed is not None and needed != loaded_open:
@@ -129,7 +129,7 @@ def dropped_by_branch(findings: Findings) -> Iterable[Diagnosis]:
     newest = max((value for value in (branch(driver.loaded), branch(driver.installed)) if value), default=None)
     for card in findings.cards:
         spec = card.spec
-        family = family_of(card.device_id) if card.device_id else None
+        family = family_of(card.device_id, name=card.name)
         last = spec.last_driver_branch if spec else family.last_driver_branch if family else None
         if last is not None and newest is not None and newest > last:
             yield warning(

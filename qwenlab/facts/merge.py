@@ -163,7 +163,7 @@ class Merge:
         """Name, architecture, compute capability and memory of cards that only their ids or names are known of."""
         for card in self.cards:
             spec = card.spec
-            family = gpu_data.family_of(card.device_id) if card.device_id and spec is None else None
+            family = gpu_data.family_of(card.device_id, name=card.name) if spec is None else None
             guesses: dict[str, Any] = {}
             if spec is not None:
                 guesses = {

@@ -22,13 +22,15 @@ _GENERATIONS = {
     "64.0": 6,
     "64": 6,
 }
+# Plain, with ids (-nn), and ids alone (-n).
 _LSPCI = re.compile(
-    r"^(?P<address>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])\s+(?P<kind>VGA compatible controller"
-    r"|3D controller|Display controller)[^:]*:\s+NVIDIA[^\n]*",
+    r"^(?P<address>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])\s+(?:(?:VGA compatible controller|3D controller"
+    r"|Display controller)[^:]*:\s+NVIDIA[^\n]*|03(?:00|02|80): 10de:[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
 _DETAILS = re.compile(r"(?:\n[ \t]+[^\n]*)*")
-_ID = re.compile(r"\[10de:([0-9a-f]{4})\]", re.IGNORECASE)
+_ID = re.compile(r"\b10de:([0-9a-f]{4})\b|NVIDIA Corporation Device ([0-9a-f]{4})\b", re.IGNORECASE)
+_NAME = re.compile(r"NVIDIA Corporation [^\[\n]*\[([^\]\n]{3,})\]")
 _DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380")
 _SWITCH_CLASS = "0x0680"
 
@@ -102,6 +104,7 @@ def parse_lspci(text: str) -> Reading:
     cards = []
     for index, match in enumerate(_LSPCI.finditer(text)):
         device = _ID.search(match[0])
+        name = None if device else _NAME.search(match[0])  # an id tells more than the name that lspci has for it
         details = _DETAILS.match(text, match.end())
         below = details[0] if details else ""
         driver = re.search(r"Kernel driver in use: (\S+)", below)
@@ -109,7 +112,8 @@ def parse_lspci(text: str) -> Reading:
             CardReading(
                 index=index,
                 bus_id=bus_id(match["address"]),
-                device_id=device.group(1).lower() if device else None,
+                device_id=(device.group(1) or device.group(2)).lower() if device else None,
+                name=name.group(1) if name else None,
                 kernel_driver=driver.group(1) if driver else None,
                 fault="fallen off the bus" if "(rev ff)" in match[0] or "Unknown header type" in below else None,
             )

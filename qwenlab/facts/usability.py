@@ -11,6 +11,9 @@ from qwenlab.facts.readings import FOREIGN_DRIVERS, PROHIBITED
 
 # vLLM 0.33 documentation, installation/gpu: "GPU: compute capability 7.0 or higher".
 OLDEST_COMPUTE_CAPABILITY = (7, 0)
+_OLDEST = ".".join(map(str, OLDEST_COMPUTE_CAPABILITY))
+# Architectures whose cards differ in compute capability, all of them below that.
+BEFORE_CAPABILITIES = ("Fermi", "Kepler")
 # Below this a card holds no useful share of a 27B model beside a larger one (its smallest checkpoint has about 17 GB).
 SMALLEST_HELPER_GIB = 7.5
 # NVIDIA, "Xid errors" catalogue: codes whose cure is a reset or reboot, whatever the card still answers.
@@ -107,11 +110,16 @@ def _prohibited(card: Merged, situation: Situation) -> Objection | None:
 
 def _too_old(card: Merged, situation: Situation) -> Objection | None:
     capability = card.compute_capability
+    if capability is None and card.architecture in BEFORE_CAPABILITIES:
+        return Objection(
+            "compute_capability_too_old",
+            f"a {card.architecture} card; vLLM needs compute capability {_OLDEST} or newer",
+        )
     if capability is None or capability >= OLDEST_COMPUTE_CAPABILITY:
         return None
     return Objection(
         "compute_capability_too_old",
-        f"compute capability {capability[0]}.{capability[1]}; vLLM needs {OLDEST_COMPUTE_CAPABILITY[0]}.0 or newer",
+        f"compute capability {capability[0]}.{capability[1]}; vLLM needs {_OLDEST} or newer",
     )
 
 

@@ -83,6 +83,66 @@ def test_a_card_is_found_by_its_id_or_the_names_that_tools_print(
     assert gpu_data.lookup(name=name, device_id=device_id).name == expected
 
 
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)
+def test_the_name_alone_places_every_card_of_the_table_in_its_family(card: gpu_data.GpuSpec) -> None:
+    family = gpu_data.family_of(name=card.name)
+    assert family is not None
+    assert family.key == card.family
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("GeForce GTX 580", "fermi"),
+        ("Tesla K80", "kepler"),
+        ("NVIDIA GeForce GT 710", "kepler"),
+        ("Quadro K2200", "gm10x"),
+        ("Quadro M6000", "gm20x"),
+        ("NVIDIA GeForce GTX 1050 Ti", "gp10x"),
+        ("Quadro GP100", "gp100"),
+        ("Quadro GV100", "gv100"),
+        ("GRID V100L-16Q", "gv100"),
+        ("NVIDIA T500", "tu11x"),
+        ("NVIDIA GeForce MX450", "tu11x"),
+        ("NVIDIA CMP 50HX", "tu10x"),
+        ("NVIDIA A100X", "ga100"),
+        ("NVIDIA PG506-232", "ga100"),
+        ("NVIDIA GeForce RTX 2050", "ga10x"),
+        ("RTX 3050 Ti Laptop GPU", "ga10x"),
+        ("NVIDIA RTX A1000", "ga10x"),
+        ("NVIDIA RTX 3500 Ada Generation Laptop GPU", "ad10x"),
+        ("NVIDIA RTX 5000 Ada Generation", "ad10x"),
+        ("NVIDIA H100", "gh100"),
+        ("NVIDIA B100", "gb100"),
+        ("NVIDIA RTX PRO 1000 Blackwell Generation Laptop GPU", "gb20x"),
+        ("NVIDIA RTX 6000D", "gb20x"),
+        ("NVIDIA Thor", "gb10b"),
+        ("Radeon RX 7900", None),
+        ("NVIDIA GeForce ...", None),
+        ("", None),
+    ],
+)
+def test_a_card_that_is_not_in_the_table_is_placed_by_its_name(name: str, family: str | None) -> None:
+    found = gpu_data.family_of(name=name)
+    assert (found.key if found else None) == family
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "device_id", "name"),
+    [
+        (8192, None, "NVIDIA CMP 170HX"),
+        (8192, "20c2", "NVIDIA CMP 170HX"),
+        (32607, None, None),
+        (24576, "2204", "NVIDIA GeForce RTX 3090"),
+    ],
+)
+def test_a_card_that_its_driver_has_no_name_for_is_told_by_its_id_or_memory(
+    memory_mib: int, device_id: str | None, name: str | None
+) -> None:
+    found = gpu_data.find(name="NVIDIA Graphics Device", device_id=device_id, memory_mib=memory_mib)
+    assert (found.name if found else None) == name
+
+
 def test_an_unknown_card_is_an_error_that_names_it() -> None:
     with pytest.raises(gpu_data.UnknownGpuError, match="RTX 9090"):
         gpu_data.lookup(name="RTX 9090")
@@ -134,6 +194,10 @@ def test_a_cut_name_that_fits_several_cards_tells_what_they_share() -> None:
         ("GRID A100D-1-20C", "NVIDIA A100 80GB PCIe"),
         ("NVIDIA RTX Pro 6000 Blackwell DC-4-96Q", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
         ("NVIDIA RTXA6000-48Q", "NVIDIA RTX A6000"),
+        ("GRID V100D-32Q", "Tesla V100-PCIE-32GB"),
+        ("GRID V100DX-32Q", "Tesla V100-SXM2-32GB"),
+        ("GRID RTX8000P-48Q", "Quadro RTX 8000"),
+        ("NVIDIA RTX5000-Ada-32Q", "NVIDIA RTX 5000 Ada Generation"),
     ],
 )
 def test_a_virtual_card_is_known_by_the_card_it_is_a_share_of(name: str, physical: str) -> None:
