@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from qwenlab.facts import xids
 from qwenlab.facts.findings import Findings, error, info, warning
 from qwenlab.facts.readings import REPAIR_FAILED, REPAIR_PENDING
 from qwenlab.host_inventory import Diagnosis
@@ -38,7 +39,7 @@ def earlier_xids(findings: Findings) -> Iterable[Diagnosis]:
     """Xid codes that a program's own fault can cause; the card is not blamed."""
     for card, why in zip(findings.cards, findings.objections, strict=True):
         if card.xids and not (why and why.code in _LEFT_OUT_AS_ERROR):
-            codes = ", ".join(map(str, card.xids))
+            codes = ", ".join(map(xids.told, card.xids))
             yield warning("xid_seen", f"{card.label}: the kernel log of this boot has Xid {codes}.", gpu=card.identity)
 
 

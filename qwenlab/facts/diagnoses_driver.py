@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from qwenlab.driver.tables import CONTAINERS
+from qwenlab.facts import xids
 from qwenlab.facts.driver_text import branch
 from qwenlab.facts.findings import Findings, error, info, warning
 from qwenlab.facts.readings import FOREIGN_DRIVERS
@@ -53,6 +54,16 @@ def module_not_loaded(findings: Findings) -> Iterable[Diagnosis]:
             f"no nvidia.ko for kernel {host.os.kernel or '(running)'}: install its headers, then `dkms autoinstall`"
         )
     log = findings.sources.kernel
+    dead = [
+        f"{address} with Xid {xids.told(code)}"
+        for address, codes in log.xids.items()
+        for code in codes
+        if code in xids.FATAL
+    ]
+    if dead:
+        steps.append(f"it was loaded and lost {', '.join(dead)}: reboot")
+    if "module_of_other_kernel" in log.conditions:
+        steps.append("it was built for another kernel")
     if log.refusals:
         steps.append("it was loaded and would take no card, for the reason that the kernel log names")
     other = sorted({card.kernel_driver for card in findings.cards if card.kernel_driver in FOREIGN_DRIVERS})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from qwenlab.facts.driver_text import branch
-from qwenlab.facts.findings import Findings, error
+from qwenlab.facts.findings import Findings, error, warning
 from qwenlab.facts.kernel_log import Refusal
 from qwenlab.gpu_data import family_of, find
 from qwenlab.host_inventory import Diagnosis
@@ -28,6 +28,10 @@ _TEXTS = {
     "module_key_rejected": (
         "Secure Boot rejected the module's signature: use the distribution's pre-signed linux-modules-nvidia "
         "packages, or enrol the DKMS key at the firmware screen (`mokutil --import`)."
+    ),
+    "module_of_other_kernel": (
+        "The NVIDIA module was built for another kernel: install this kernel's headers and run `dkms autoinstall`, or "
+        "boot the kernel that it was built for."
     ),
     "firmware_missing": (
         "The driver found no firmware of its own version (gsp_*.bin under /lib/firmware/nvidia): install the package "
@@ -114,4 +118,46 @@ def _refused(refusal: Refusal) -> str | None:
     return f"{card}{where} is newer than {driver}: install a newer branch."
 
 
-RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (conditions, not_started, refused)
+def bus_errors(findings: Findings) -> Iterable[Diagnosis]:
+    """PCIe errors that the kernel saw: signal trouble of slot, riser or cable, as replays are."""
+    for card in findings.cards:
+        severity = findings.sources.kernel.bus_errors.get(card.bus_id or "")
+        if severity:
+            yield warning(
+                "pcie_errors",
+                f"{card.label}: the kernel log has PCIe errors ({severity.lower()}). Seat the card, look at its riser "
+                "or cable, update the BIOS, try the slot one PCIe generation lower.",
+                gpu=card.identity,
+            )
+
+
+def iommu(findings: Findings) -> Iterable[Diagnosis]:
+    """Transfers of a card that the IOMMU refused: peer copies through it are lost, and their reader waits forever."""
+    known = {card.bus_id for card in findings.cards}
+    hit = [address for address in findings.sources.kernel.iommu_faults if address in known]
+    if hit:
+        yield warning(
+            "iommu_faults",
+            f"The IOMMU refused transfers of {', '.join(hit)} (kernel log): peer copies hang there. Boot with iommu=pt "
+            "or switch the IOMMU off in the firmware, or leave peer access off.",
+        )
+
+
+def switches(findings: Findings) -> Iterable[Diagnosis]:
+    """Fatal errors of the NVSwitches; every program on the cards behind them is ended."""
+    codes = findings.sources.kernel.switch_errors
+    if codes:
+        yield warning(
+            "nvswitch_error",
+            f"An NVSwitch reported a fatal error (SXid {', '.join(codes)}): reboot, look at the fabric manager's log.",
+        )
+
+
+RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (
+    conditions,
+    not_started,
+    refused,
+    bus_errors,
+    iommu,
+    switches,
+)

@@ -64,7 +64,9 @@ pci() {
 
 kernel_log() {
     { dmesg 2>/dev/null || journalctl -k -b --no-pager -q 2>/dev/null; } |
-        grep -a -i -E 'NVRM|nvidia|BAR ?[0-9].*(no space|failed to assign)|rejected by service' |
+        grep -a -i -E \
+            -e 'NVRM|nvidia|BAR ?[0-9].*(no space|failed to assign)|rejected by service' \
+            -e 'module.*is (rejected|restricted)|IO_PAGE_FAULT|DMAR:.*fault addr' |
         tr -cd '\11\12\40-\176' | tail -n 500
 }
 

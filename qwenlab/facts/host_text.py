@@ -12,7 +12,7 @@ _PSEUDO = ("proc", "sysfs", "devpts", "cgroup", "cgroup2", "overlay", "squashfs"
 
 
 def operating_system(os_release: str | None, uname: str | None) -> OperatingSystem:
-    """From /etc/os-release and `uname -srm` ("Linux 6.8.0 x86_64")."""
+    """From /etc/os-release and `uname -srm` ("Linux 6.8.0 x86_64"), or `-a`, which names the host first."""
     values: dict[str, str] = {}
     for line in (os_release or "").splitlines():
         key, equals, raw = line.partition("=")
@@ -22,6 +22,9 @@ def operating_system(os_release: str | None, uname: str | None) -> OperatingSyst
             except ValueError:
                 values[key.strip()] = raw.strip().strip("\"'")
     words = (uname or "").split()
+    if len(words) > 4 and words[0] == "Linux":
+        machines = [word for word in words if word in ("x86_64", "aarch64")]
+        words = [words[0], words[2], *machines[:1]]
     return OperatingSystem(
         id=values.get("ID"),
         version_id=values.get("VERSION_ID"),

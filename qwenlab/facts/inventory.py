@@ -55,7 +55,7 @@ def build_inventory(recording: Recording) -> HostInventory:
         driver = driver.model_copy(
             update={"loaded": named or driver_text.plain_version(str(given[0]) if given else None)}
         )
-    if read.bus and "nouveau" in read.bus.drivers.values():  # built into the kernel it is in no module list
+    if any(card.kernel_driver == "nouveau" for card in merge.cards):  # built into the kernel it is in no module list
         driver = driver.model_copy(update={"nouveau_loaded": True})
     failure = _driver_failure(read, driver, merge.cards)
     situation = Situation(
@@ -259,7 +259,7 @@ def _host(recording: Recording) -> dict[str, Any]:
         "shm_total_gib": shm,
         "disks": disks,
         "virtualisation": virt[0] if virt else None,
-        "wsl2": wsl or given_os.upper().startswith("WSL2"),
+        "wsl2": wsl or re.search(r"\bWSL ?2?\b|microsoft-standard", given_os, re.IGNORECASE) is not None,
         "secure_boot": host_text.secure_boot(captures.get("secure_boot")),
         "iommu_enabled": host_text.iommu_enabled(captures.get("iommu")),
         "acs_redirects": {"on": True, "off": False}.get((captures.get("acs") or "").strip()),

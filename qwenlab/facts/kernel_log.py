@@ -29,6 +29,14 @@ _MISMATCH = re.compile(
     r"API mismatch: the client\b[^\n]*?(?:\n[^\n]*?)?has the version ([0-9.]+[0-9])"
     r"[\s\S]{0,120}?kernel module has the version ([0-9.]+[0-9])"
 )
+# "nvidia 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer" (drivers/pci/pcie/aer.c).
+_BUS_ERROR = re.compile(rf"nvidia ({_ADDRESS}): (?:AER: )?PCIe Bus Error: severity=(\w+)")
+# AMD's and Intel's words for a transfer that no mapping allows, with the address behind or before.
+_IOMMU = re.compile(
+    rf"({_ADDRESS}): AMD-Vi: Event logged \[IO_PAGE_FAULT|IO_PAGE_FAULT device=([0-9a-fA-F:.]+)"
+    r"|DMAR: [^\n]*Request device \[([0-9a-fA-F:.]+)\] fault addr"
+)
+_SWITCH = re.compile(r"nvidia-nvswitch[^\n]*SXid \(PCI:([0-9a-fA-F:.]+)\): ([0-9]{5}), (?:Fatal|Severity 1)")
 _REFUSED_CARD = re.compile(rf"GPU ({_ADDRESS})")
 _REFUSED_ID = re.compile(r"PCI ID: 10de:([0-9a-fA-F]{4})")
 _REFUSALS: tuple[tuple[str, str], ...] = (
@@ -46,8 +54,12 @@ _CONDITIONS: tuple[tuple[str, str], ...] = (
     ("needs_open_module", r"requires? (?:the )?use of the NVIDIA open (?:source )?kernel modules?|"
                           r"not supported by (?:the )?proprietary|NVRM: installed in this system requires use of the"),
     ("driver_library_mismatch", r"NVRM: API mismatch"),
-    ("module_key_rejected", r"Key was rejected by service|Loading of (?:unsigned )?module is (?:rejected|restricted)|"
+    ("module_key_rejected", r"Key was rejected by service|"
+                            r"Loading of (?:unsigned )?module (?:with unavailable key )?is (?:rejected|restricted)|"
+                            r"unsigned module loading is restricted|"
                             r"module verification failed[^\n]*nvidia[^\n]*rejected"),
+    ("module_of_other_kernel", r"nvidia[^\n]*: version magic '[^\n]*should be|"
+                               r"nvidia[^\n]*: (?:Unknown symbol|disagrees about version of symbol)"),
     ("adapter_failed", r"NVRM:[^\n]*RmInitAdapter failed|NVRM:[^\n]*rm_init_adapter failed"),
     ("unsupported_by_driver", r"NVRM: The NVIDIA GPU[^\n]*(?:is not supported|legacy)|"
                               r"supported through the NVIDIA [0-9.x]+ Legacy drivers|NVIDIA [0-9.]+ driver release"),
@@ -76,8 +88,9 @@ class Refusal:
 @dataclass(frozen=True)
 class KernelLog:
     """Xid codes by bus id (in order, each code once), cards that left the bus, conditions seen, refused cards, the code
-    of each card that could not be started, the last (client, module) versions that differed, and PCI functions with
-    a memory window that the kernel found no room for."""
+    of each card that could not be started, the last (client, module) versions that differed, PCI functions with a
+    memory window that the kernel found no room for, the worst severity of PCIe errors by bus id, functions whose
+    transfers the IOMMU refused, and fatal codes of NVSwitches."""
 
     xids: dict[str, tuple[int, ...]]
     fallen: tuple[str, ...]
@@ -86,6 +99,9 @@ class KernelLog:
     not_started: dict[str, str] = field(default_factory=dict)
     mismatch: tuple[str, str] | None = None
     unplaced: tuple[str, ...] = ()
+    bus_errors: dict[str, str] = field(default_factory=dict)
+    iommu_faults: tuple[str, ...] = ()
+    switch_errors: tuple[str, ...] = ()
 
     @property
     def undriven(self) -> tuple[str, ...]:
@@ -112,7 +128,21 @@ def parse_kernel_log(text: str) -> KernelLog:
         },
         mismatch=mismatches[-1] if mismatches else None,
         unplaced=_unplaced(text),
-    )
+        bus_errors=_bus_errors(text),
+        iommu_faults=tuple(dict.fromkeys(
+            address for match in _IOMMU.finditer(text) if (address := bus_id(next(filter(None, match.groups()))))
+        )),
+        switch_errors=tuple(dict.fromkeys(code for _, code in _SWITCH.findall(text))),
+    )  # fmt: skip
+
+
+def _bus_errors(text: str) -> dict[str, str]:
+    worst: dict[str, str] = {}
+    for where, severity in _BUS_ERROR.findall(text):
+        address = bus_id(where)
+        if address and worst.get(address) in (None, "Corrected"):
+            worst[address] = severity
+    return worst
 
 
 def _unplaced(text: str) -> tuple[str, ...]:

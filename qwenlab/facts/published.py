@@ -23,6 +23,7 @@ _CAPTURES = {
     "lspci": "lspci",
     "proc_driver_nvidia_version": "driver_version",
 }
+_HEALTHY = ("", "ok", "healthy", "good", "normal", "active", "none")
 _GIVEN = ("gpus", "driver", "cuda", "os")
 
 
@@ -90,5 +91,5 @@ def _card(position: int, row: dict[str, Any]) -> CardReading:
         width_max=whole(first("pcie_width_max")),
         limit_w=whole(first("power_limit_w")),
         persistence=flag("persistence"),
-        fault=None if state in (None, "ok") else fault(state) or state,
+        fault=None if state is None or state.strip().lower() in _HEALTHY else fault(state) or state,
     )

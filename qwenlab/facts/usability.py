@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from qwenlab.facts import xids
 from qwenlab.facts.merge import Merged
 from qwenlab.facts.readings import FOREIGN_DRIVERS, PROHIBITED
 
@@ -16,16 +17,6 @@ _OLDEST = ".".join(map(str, OLDEST_COMPUTE_CAPABILITY))
 BEFORE_CAPABILITIES = ("Fermi", "Kepler")
 # Below this a card holds no useful share of a 27B model beside a larger one (its smallest checkpoint has about 17 GB).
 SMALLEST_HELPER_GIB = 7.5
-# NVIDIA, "Xid errors" catalogue: codes whose cure is a reset or reboot, whatever the card still answers.
-FATAL_XIDS = {
-    62: "internal micro-controller halt",
-    79: "fallen off the bus",
-    95: "uncontained memory error",
-    119: "GSP does not answer",
-    120: "GSP error",
-    140: "unrecovered ECC error",
-    154: "recovery action required",
-}
 # PyTorch wheels by CUDA version: (oldest, newest) compute capability with kernels inside (pytorch RELEASE.md, matrix).
 _WHEELS: tuple[tuple[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]], ...] = (
     ((13, 0), ((7, 5), (12, 1))),
@@ -87,7 +78,7 @@ def _fault(card: Merged, situation: Situation) -> Objection | None:
 
 
 def _xid(card: Merged, situation: Situation) -> Objection | None:
-    fatal = [f"{code} ({FATAL_XIDS[code]})" for code in card.xids if code in FATAL_XIDS]
+    fatal = [xids.told(code) for code in card.xids if code in xids.FATAL]
     if not fatal:
         return None
     return Objection("gpu_xid", f"the kernel log of this boot has Xid {', '.join(fatal)}: reboot before using the card")

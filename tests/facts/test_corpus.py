@@ -104,3 +104,28 @@ def test_what_a_report_says_of_its_host(number: str, field: str, value: object) 
 )
 def test_what_its_owner_should_know_is_told(number: str, code: str) -> None:
     assert code in codes(corpus(number))
+
+
+@pytest.mark.parametrize(
+    ("words", "wsl2"),
+    [
+        ("WSL2 Ubuntu 22.04", True),
+        ("Ubuntu 24.04 on WSL2 (Windows 11)", True),
+        ("WSL 2, Debian", True),
+        ("Ubuntu 22.04, kernel 5.15.153.1-microsoft-standard-WSL2", True),
+        ("Windows 11 (plus an AMD iGPU)", False),
+        ("Ubuntu 24.04", False),
+    ],
+)
+def test_wsl2_is_known_by_whatever_its_owner_calls_it(words: str, wsl2: bool) -> None:
+    assert build_inventory(parse_published(yaml.safe_dump({"os": words, "gpus": [{"name": "RTX 4090"}]}))).wsl2 is wsl2
+
+
+@pytest.mark.parametrize(
+    ("state", "usable"),
+    [("ok", True), ("OK", True), ("healthy", True), ("", True), (None, True), ("lost", False), ("ERR!", False)],
+)
+def test_what_a_list_of_cards_says_of_a_cards_state(state: str | None, usable: bool) -> None:
+    row = {"name": "NVIDIA GeForce RTX 3090", "state": state}
+    (card,) = build_inventory(parse_published(yaml.safe_dump({"gpus": [row]}))).gpus
+    assert card.usable is usable

@@ -20,6 +20,25 @@ def test_the_operating_system_is_read_past_damaged_lines() -> None:
     assert host_text.operating_system(None, None).id is None
 
 
+@pytest.mark.parametrize(
+    ("uname", "kernel", "architecture"),
+    [
+        ("Linux 6.8.0-45-generic x86_64", "6.8.0-45-generic", "x86_64"),
+        (
+            "Linux box 6.8.0-45-generic #45-Ubuntu SMP Fri Aug 30 x86_64 x86_64 x86_64 GNU/Linux",
+            "6.8.0-45-generic",
+            "x86_64",
+        ),
+        ("Linux spark 6.11.0-1016-nvidia #16-Ubuntu SMP PREEMPT aarch64 GNU/Linux", "6.11.0-1016-nvidia", "aarch64"),
+        ("Darwin", None, None),
+        ("", None, None),
+    ],
+)
+def test_a_kernel_is_read_from_either_form_of_uname(uname: str, kernel: str | None, architecture: str | None) -> None:
+    system = host_text.operating_system(None, uname)
+    assert (system.kernel, system.architecture) == (kernel, architecture)
+
+
 def test_disks_and_shared_memory() -> None:
     df = (
         "Filesystem     Type  1024-blocks      Used Available Capacity Mounted on\n"
