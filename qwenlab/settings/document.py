@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from qwenlab.output import write_text
-from qwenlab.settings.fields import SettingsGroup
+from qwenlab.settings.fields import SettingsGroup, extra
 from qwenlab.settings.loading import PREFIX
 from qwenlab.settings.model import GROUPS
 
@@ -23,12 +23,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MARKDOWN = ROOT / "docs" / "settings.md"
 GROUP_DATA = ROOT / "group_data" / "all.py"
 MARKER = "# --- every setting with its default (python -m qwenlab settings --write keeps this list) ---\n"
-
-
-def extra(field: FieldInfo, key: str) -> Any:
-    """What `setting()` noted beside the field: `unit` or `secret`."""
-    noted = field.json_schema_extra
-    return noted.get(key) if isinstance(noted, dict) else None
 
 
 def default_of(field: FieldInfo) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
+from pydantic.fields import FieldInfo
 
 # Directories that belong to the system: handing them to the service user, or clearing them, would break the host.
 SYSTEM_DIRECTORIES = frozenset(
@@ -120,3 +121,9 @@ def setting(default: Any, meaning: str, *, unit: str = "", secret: bool = False,
     if isinstance(default, (list, dict)):
         return Field(default_factory=default.copy, description=meaning, json_schema_extra=extra, **constraints)
     return Field(default=default, description=meaning, json_schema_extra=extra, **constraints)
+
+
+def extra(field: FieldInfo, key: str) -> Any:
+    """What `setting()` noted beside the field: `unit` or `secret`."""
+    noted = field.json_schema_extra
+    return noted.get(key) if isinstance(noted, dict) else None

@@ -10,7 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from qwenlab.settings.fields import extra
+from qwenlab.settings.foreign import meant
 from qwenlab.settings.model import Settings
+from qwenlab.settings.wording import worded
 
 PREFIX = "qwen_"
 DISTINCTIVE = frozenset(
@@ -74,10 +77,9 @@ def load(data: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Set
         settings = Settings.model_validate({name: value for name, value in given.items() if name in known})
     except ValidationError as error:
         for fault in error.errors(include_url=False):
-            path = [str(part) for part in fault["loc"]]
-            key = PREFIX + path[0] if path else ""
-            deeper = f" (at {'.'.join(path[1:])})" if len(path) > 1 else ""
-            text = fault["msg"].removeprefix("Value error, ") + deeper
+            name = str(fault["loc"][0]) if fault["loc"] else ""
+            key = PREFIX + name if name else ""
+            text = worded(fault, secret=name in known and bool(extra(known[name], "secret")))
             problems.append(SettingsProblem(key, text, places.get(key) if key else _places_named(text, places)))
         raise SettingsError(problems) from None
     if problems:
@@ -114,6 +116,8 @@ def _meant(key: str, known: Mapping[str, Any]) -> str | None:
 
 
 def _unknown(name: str, known: Mapping[str, Any]) -> str:
+    if name not in known and (foreign := meant(name.strip())) is not None:
+        return f"no such setting; {foreign}"
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean {PREFIX}{near[0]}?" if near else "; docs/settings.md lists every setting"
     return f"no such setting{hint}"

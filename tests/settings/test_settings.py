@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from qwenlab.planner.checks import checkpoint_names, kv_dtype_names
 from qwenlab.settings import Settings, SettingsError, load
 from qwenlab.settings.fields import LONGEST_S
+from qwenlab.settings.foreign import _OTHERS
 from qwenlab.settings.pairs import from_pairs
+from qwenlab.settings.planner import SETTING_OF
+from qwenlab.settings.wording import PATTERNS
 
 CPU = {"qwen_engine": "cpu", "qwen_cpu_checkpoint": "lab/tiny", "qwen_cpu_revision": "a" * 40}
 
@@ -57,7 +61,7 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
         ({"qwen_port": 70000}, ["qwen_port", "less than or equal to 65535"]),
         ({"qwen_offline": 1}, ["qwen_offline", "valid string"]),
         ({"qwen_served_model_names": []}, ["qwen_served_model_names", "at least 1 item"]),
-        ({"qwen_user": "Qwen!"}, ["qwen_user", "match pattern"]),
+        ({"qwen_user": "Qwen!"}, ["qwen_user", "'Qwen!' is not a user's name: small letters"]),
         ({"qwen_bind": "everywhere"}, ["qwen_bind", "'everywhere' is not an IP address"]),
         ({"qwen_bind": "0.0.0.0", "qwen_generate_api_key": False}, ["would answer anybody", "qwen_api_key_file"]),
         ({"qwen_api_key": "12345678", "qwen_api_key_file": "key"}, ["both set", "keep one"]),
@@ -78,10 +82,10 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
         ({"qwen_offline": "b", "qwen_model_source": "peer"}, ["qwen_offline takes checkpoints from its bundle"]),
         ({"qwen_offline": "b", "qwen_cuda_from": "apt"}, ["qwen_offline asks no repository", "qwen_cuda_from"]),
         ({"qwen_engine": "cpu"}, ["qwen_cpu_checkpoint", "qwen_cpu_revision"]),
-        ({**CPU, "qwen_cpu_revision": "main"}, ["qwen_cpu_revision", "match pattern"]),
+        ({**CPU, "qwen_cpu_revision": "main"}, ["qwen_cpu_revision", "'main' is not a commit"]),
         ({"qwen_extra_ca_certificates": ["a/ca.pem", "b/ca.pem"]}, ["two certificates are named ca"]),
-        ({"qwen_model_directory": "models"}, ["qwen_model_directory", "match pattern"]),
-        ({"qwen_model_directory": "/"}, ["qwen_model_directory", "match pattern"]),
+        ({"qwen_model_directory": "models"}, ["qwen_model_directory", "'models' is not an absolute path"]),
+        ({"qwen_model_directory": "/"}, ["qwen_model_directory", "'/' is not an absolute path"]),
         ({"qwen_model_directory": "/etc"}, ["qwen_model_directory", "/etc is the system's own"]),
         ({"qwen_release_directory": "/opt"}, ["qwen_release_directory", "/opt is the system's own"]),
         ({"qwen_release_directory": "//usr"}, ["qwen_release_directory", "the system's own"]),
@@ -148,6 +152,27 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
             ["node exporter", "both 9100"],
         ),
         ({"qwen_speculation": "off", "qwen_draft_tokens": 3}, ["qwen_speculation = 'off'", "qwen_draft_tokens"]),
+        ({"qwen_port": "8000"}, ["not '8000'; write 8000"]),
+        ({"qwen_port": None}, ["valid integer, not None"]),
+        ({"qwen_context": "128k"}, ["not '128k'; write 131072"]),
+        ({"qwen_context": "all"}, ["valid integer, not 'all'"]),
+        ({"qwen_tensor_parallel": "2"}, ["1, 2, 4 or 8, not '2'; write 2"]),
+        ({"qwen_tensor_parallel": 3}, ["1, 2, 4 or 8, not 3"]),
+        ({"qwen_workload": "Chat"}, ["not 'Chat'; write 'chat'"]),
+        ({"qwen_vision": "yes"}, ["valid boolean, not 'yes'; write True"]),
+        ({"qwen_min_ram_gib": "16GB"}, ["not '16GB'; write 16.0"]),
+        ({"qwen_vllm": 0.33}, ["valid string, not 0.33; write '0.33'"]),
+        ({"qwen_cards": "0,1"}, ["valid list, not '0,1'; write ['0', '1']"]),
+        ({"qwen_cards": 0}, ["write [0]"]),
+        ({"qwen_served_model_names": "qwen"}, ["write ['qwen']"]),
+        ({"qwen_http_proxy": "proxy:3128"}, ["'proxy:3128' is not an address that starts with http://"]),
+        ({"qwen_index_url": "pypi.lab"}, ["'pypi.lab' is not an address"]),
+        ({"qwen_tp": 2}, ["no such setting; here it is qwen_tensor_parallel"]),
+        ({"qwen_max_model_len": 4096}, ["here it is qwen_context"]),
+        ({"qwen_host": "0.0.0.0"}, ["here it is qwen_bind"]),
+        ({"qwen_max_num_seqs": 4}, ["here it is qwen_concurrency"]),
+        ({"qwen_gpu_memory_utilization": 0.9}, ["qwen_engine_args = {'gpu-memory-utilization': ...}"]),
+        ({"qwen_p2p": "auto"}, ["qwen_verify_peers"]),
         ({"quen_port": 1}, ["quen_port", "did you mean qwen_port?"]),
         ({"Qwen_port": 1}, ["Qwen_port", "did you mean qwen_port?"]),
         ({"qwen-port": 1}, ["qwen-port", "did you mean qwen_port?"]),
@@ -274,3 +299,33 @@ def test_without_a_key_only_loopback_is_served(data: dict[str, Any], address: st
 def test_where_wheels_come_from(data: dict[str, Any], sources: tuple[str, ...], indexes: tuple[str, ...]) -> None:
     settings = load(data)
     assert (settings.wheel_sources, settings.index_urls) == (sources, indexes)
+
+
+@pytest.mark.parametrize(
+    ("data", "secret"),
+    [
+        ({"qwen_api_key": 12345678}, "12345678"),
+        ({"qwen_hub_token": ["hf_secret"]}, "hf_secret"),
+        ({"qwen_http_proxy": "me:secret@proxy:3128"}, "secret"),
+        ({"qwen_index_url": "me:secret@pypi.lab"}, "secret"),
+        ({"qwen_engine_env": {"KEY_OF_MINE": 4711}}, "4711"),
+    ],
+)
+def test_a_refusal_repeats_no_secret(data: dict[str, Any], secret: str) -> None:
+    assert secret not in "\n".join(refused(data, {}))
+
+
+def test_every_pattern_of_a_setting_has_words() -> None:
+    patterns = {
+        pattern
+        for field in Settings.model_fields.values()
+        for one in field.metadata
+        if (pattern := getattr(one, "pattern", None))
+    }
+    assert patterns <= {pattern for pattern, _ in PATTERNS}
+
+
+def test_every_foreign_name_points_at_settings_that_there_are() -> None:
+    named = [word for text in (*SETTING_OF.values(), *_OTHERS.values()) for word in re.findall(r"qwen_(\w+)", text)]
+    assert set(named) <= Settings.model_fields.keys()
+    assert not _OTHERS.keys() & Settings.model_fields.keys()

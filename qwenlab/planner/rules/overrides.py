@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from qwenlab.planner.plan import Evidence, Reason
+from qwenlab.settings.foreign import vllm_options
 
 SOURCE = "settings (qwen_engine_args, qwen_engine_env)"
 
@@ -136,19 +135,12 @@ def spelt(name: str, value: Any) -> tuple[str, Any]:
     return name, value
 
 
-@cache
-def options() -> frozenset[str]:
-    """The options of `vllm serve` in the pinned releases (qwenlab/data/vllm_options.txt)."""
-    text = files("qwenlab.data").joinpath("vllm_options.txt").read_text(encoding="utf-8")
-    return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
-
-
 def unknown(name: str) -> str | None:
     """A warning about an argument that vLLM would stop at; None for those that it has (`no-x`, `json-option.key`)."""
     bare = name.partition(".")[0]
-    if {bare, bare.removeprefix("no-")} & options():
+    if {bare, bare.removeprefix("no-")} & vllm_options():
         return None
-    near = get_close_matches(bare.removeprefix("no-"), sorted(options()), n=1)
+    near = get_close_matches(bare.removeprefix("no-"), sorted(vllm_options()), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return (
         f"qwen_engine_args: vLLM has no argument {name}, and an engine does not start with one it does not know{hint}"
