@@ -2,7 +2,7 @@
 
 usage: PYTHON -m bench.gpu.campaigns NAME --inventory FILE --models DIR --out FILE [--done A,B]
 
-NAME is one of one-card, batch-drafts, two-cards and pools.
+NAME is one of one-card, batch-drafts, full-tiles, two-cards and pools.
 
 Plans are made here, from the machine's own inventory, each for as much memory as the wave leaves it; predictions are
 printed before anything is measured. A start takes three to five minutes, so what shares a wave saves one.
@@ -58,6 +58,25 @@ def batch_drafts(inventory: HostInventory, models: Path) -> Arms:
     ]
 
 
+def full_tiles(inventory: HostInventory, models: Path) -> Arms:
+    """Chat with graphs of full tiles and with vLLM's own sizes; then batches on 16-bit weights, then stock."""
+    chat = planned(inventory, [0], ["chat"], share_gib=46)
+    own_sizes = [
+        arm
+        | {
+            "name": f"{arm['name']}-own-sizes",
+            "args": arm["args"]
+            | {"compilation-config": {"max_cudagraph_capture_size": 64, "custom_ops": ["+rms_norm", "+silu_and_mul"]}},
+        }
+        for arm in chat
+    ]
+    return [
+        *_wave(1, [*chat, *own_sizes]),
+        *_wave(2, planned(inventory, [0], ["batch"], {"qwen_checkpoint": "bf16"}, share_gib=110)),
+        *_wave(3, [arm | {"need_gib": ROOM_GIB} for arm in stock(models)]),
+    ]
+
+
 def two_cards(inventory: HostInventory, models: Path) -> Arms:
     """Two shards for every workload, greedy equality beside them; then both forms of batch without peer access."""
     both = [0, 1]
@@ -92,6 +111,7 @@ def pools(_inventory: HostInventory, models: Path) -> Arms:
 CAMPAIGNS: dict[str, Callable[[HostInventory, Path], Arms]] = {
     "one-card": one_card,
     "batch-drafts": batch_drafts,
+    "full-tiles": full_tiles,
     "two-cards": two_cards,
     "pools": pools,
 }

@@ -47,7 +47,8 @@ def brief(plan: HostPlan, inventory: HostInventory, console: Console) -> None:
 def _rows(engine: EnginePlan) -> list[tuple[str, str]]:
     drafts = "none"
     if engine.speculation:
-        drafts = f"{engine.speculation.method}, {engine.speculation.tokens} draft tokens"
+        count = engine.speculation.tokens
+        drafts = f"{engine.speculation.method}, {count} draft token" + ("s" if count > 1 else "")
         drafts += f", {engine.drafter.repo}" if engine.drafter else ""
     backend = f" on {engine.attention_backend}" if engine.attention_backend else ""
     pool = f"{engine.kv.tokens:,} tokens, " if engine.kv else ""

@@ -224,9 +224,9 @@ def test_one_h200_takes_8_bit_weights_and_the_state_that_keeps_the_fused_kernel(
 
 
 def test_batches_draft_where_few_drafts_among_many_streams_were_measured() -> None:
-    """On Hopper two MTP drafts cost less of a step than they bring; elsewhere nobody has shown that."""
+    """On an H200 64 streams got 5,221 tok/s with one MTP draft, 4,816 with two, 4,097 with none."""
     engine = only(planned("1xh200", "batch"))
-    assert engine.speculation == Speculation(method="mtp", tokens=2)
+    assert engine.speculation == Speculation(method="mtp", tokens=1)
     assert engine.args["speculative-config"]["draft_lm_head_quantization"] == "fp8"
     assert engine.max_num_seqs == 64
     for machine in ("1x3090", "1x4090", "1x5090"):

@@ -11,12 +11,14 @@ import pytest
 
 from qwenlab.host_inventory import Ancestor, HostInventory
 from qwenlab.planner.memory import budget
+from qwenlab.planner.plan import Speculation
 from qwenlab.planner.render import utilization
 from qwenlab.planner.rules import LEFT_OUT, LIMITS, TABLE, document
 from qwenlab.planner.shape import EngineShape
 from qwenlab.settings import Settings
 from tests.planner.engines import NO_PEER, NVLINK, SWITCH, card, peers, rendered, shape, with_mtp, without_drafter
 
+CUSTOM = ["+rms_norm", "+silu_and_mul"]
 ROOT = Path(__file__).resolve().parents[2]
 Args = dict[str, Any]
 
@@ -135,7 +137,7 @@ ARGUMENTS: list[tuple[str, EngineShape, Args]] = [
         {
             "compilation-config": {
                 "max_cudagraph_capture_size": 32,
-                "custom_ops": ["+rms_norm", "+silu_and_mul"],
+                "custom_ops": CUSTOM,
                 "cudagraph_mode": "PIECEWISE",
             }
         },
@@ -143,12 +145,34 @@ ARGUMENTS: list[tuple[str, EngineShape, Args]] = [
     (
         "graphs cover every seat's verify block",
         shape("RTX 3090", max_num_seqs=3),
-        {"compilation-config": {"max_cudagraph_capture_size": 24, "custom_ops": ["+rms_norm", "+silu_and_mul"]}},
+        {"compilation-config": {"max_cudagraph_capture_size": 24, "custom_ops": CUSTOM}},
     ),
     (
         "but not more than 64 on a small card (OOM on the first batch)",
         shape("RTX 3090", max_num_seqs=12),
-        {"compilation-config": {"max_cudagraph_capture_size": 64, "custom_ops": ["+rms_norm", "+silu_and_mul"]}},
+        {"compilation-config": {"max_cudagraph_capture_size": 64, "custom_ops": CUSTOM}},
+    ),
+    (
+        "on Hopper graphs end where CUTLASS's tiles are full",
+        shape("H100", checkpoint="fp8-channel", max_num_seqs=8),
+        {"compilation-config": {"cudagraph_capture_sizes": [8, 16, 48, 64], "custom_ops": CUSTOM}},
+    ),
+    (
+        "whole requests of three tokens, and one graph for all seats",
+        with_mtp("H100", checkpoint="fp8-channel", max_num_seqs=32, speculation=Speculation(method="mtp", tokens=2)),
+        {"compilation-config": {"cudagraph_capture_sizes": [3, 6, 15, 48, 63, 96], "custom_ops": CUSTOM}},
+    ),
+    (
+        "drafts go through an 8-bit copy of the head",
+        with_mtp("H100", checkpoint="fp8-channel", draft_head="fp8"),
+        {
+            "speculative-config": {
+                "method": "mtp",
+                "num_speculative_tokens": 3,
+                "draft_sample_method": "probabilistic",
+                "draft_lm_head_quantization": "fp8",
+            }
+        },
     ),
     ("text only frees the tower", shape("RTX 3090"), {"language-model-only": True, "limit-mm-per-prompt": None}),
     (

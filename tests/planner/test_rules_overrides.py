@@ -43,6 +43,16 @@ def test_the_users_arguments_win_and_are_annotated(case: str, forced: Args, expe
     assert all("the plan had" in note.text for note in notes)
 
 
+@pytest.mark.parametrize(
+    "forced", [{"max_cudagraph_capture_size": 8}, {"cudagraph_capture_sizes": [1, 2]}], ids=["largest", "sizes"]
+)
+def test_of_two_ways_to_say_the_same_only_the_users_is_left(forced: Args) -> None:
+    planned = shape("H100", checkpoint="fp8-channel")
+    assert "cudagraph_capture_sizes" in rendered(planned, Settings()).args["compilation-config"]
+    config = rendered(planned, Settings(engine_args={"compilation-config": forced})).args["compilation-config"]
+    assert config == forced | {"custom_ops": ["+rms_norm", "+silu_and_mul"]}
+
+
 @pytest.mark.parametrize(("forced", "seats"), [({"max_num_seqs": 3}, 3), ({"max-num-seqs": None}, 4), ({}, 4)])
 def test_the_plan_counts_the_seats_that_the_engine_is_started_with(forced: Args, seats: int) -> None:
     assert rendered(shape("RTX 3090", max_num_seqs=4), Settings(engine_args=forced)).max_num_seqs == seats

@@ -107,6 +107,10 @@ class Forced:
     warnings: tuple[str, ...]
 
 
+# Fields of one option that say the same in two ways; vLLM refuses both, so that the user's takes the plan's away.
+RIVALS = {"compilation-config": ("max_cudagraph_capture_size", "cudagraph_capture_sizes")}
+
+
 def merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `extra` over it; nested mappings are merged key by key."""
     result = dict(base)
@@ -164,7 +168,13 @@ def force(
         if value is not None:
             old = planned.get(name)
             both = isinstance(old, Mapping) and isinstance(value, Mapping)
-            result[name] = merged(old, value) if both and isinstance(old, Mapping) else value
+            if both and isinstance(old, Mapping):
+                rivals = RIVALS.get(name, ())
+                said = any(rival in value for rival in rivals)
+                old = {field: text for field, text in old.items() if not (said and field in rivals)}
+                result[name] = merged(old, value)
+            else:
+                result[name] = value
         reasons.append(_reason(name, value, planned))
     variables = dict(env)
     for name, text in user_env.items():

@@ -36,7 +36,7 @@ class Constants:
             share of `read_efficiency` with 8-bit weights; `read_packed_4` and `read_packed_8`, with integers that
             Machete and Marlin unpack; of block scales, up to `few_rows` a small tile serves and up
             to `tile_rows` one wide tile at `tile_efficiency` of the tensor rate; `prefill_16`, a prompt on 16-bit
-            weights.
+            weights; `verify_state`, share of `read_efficiency` of the recurrence over several tokens.
     """
 
     read_efficiency: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import hypot, log2
+from math import ceil, hypot, log2
 
 from qwenlab.planner.throughput.calibration import Constants, constants
 from qwenlab.planner.throughput.work import GB, HOPPER, Link, Silicon, WeightTraffic, Work
@@ -67,6 +67,8 @@ def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: float
     gemm = hypot(weight_gb / tp / read * 1e3, _compute_ms(card, w, share, last, tokens, c) / tp)
     gdn_layers = LAYERS * (1 - ATTENTION_SHARE) * share
     state_gb = streams * (work.draft_tokens + 2) * gdn_layers * STATE_ELEMENTS * work.state_bytes / tp / GB
+    if work.draft_tokens and card.compute_capability == HOPPER:
+        state_gb /= c.hopper["verify_state"]
     drafting = _draft_read_gb(work) / tp / read * 1e3 if last and work.draft is not None else 0.0
     return (
         gemm
@@ -87,9 +89,12 @@ def _body_read(card: Silicon, weights: WeightTraffic, c: Constants) -> float:
 def _compute_ms(card: Silicon, weights: WeightTraffic, share: float, last: bool, tokens: float, c: Constants) -> float:
     """Multiplying the weights of one stage by `tokens` rows.
 
-    CUTLASS's block FP8 on compute capability 9.0 works on whole tiles of 128 rows from `few_rows` on.
+    CUTLASS's FP8 on compute capability 9.0 works on whole tiles of 128 rows: all of it above one tile, the kernel with
+    a scale per block from `few_rows` on.
     """
     rate = tensor_tflops(card, weights.kernel, c)
+    if weights.kernel != "16" and card.compute_capability == HOPPER and tokens > c.hopper["tile_rows"]:
+        tokens = ceil(tokens / c.hopper["tile_rows"]) * c.hopper["tile_rows"]
     wide_tile = c.hopper["few_rows"] < tokens <= c.hopper["tile_rows"]
     if wide_tile and weights.kernel == "8-block" and card.compute_capability == HOPPER:
         tokens = c.hopper["tile_rows"]
