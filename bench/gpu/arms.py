@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ from qwenlab.settings import load
 MODEL = "qwen3.8-27b"
 # Data-sheet figures of the card under test (NVIDIA H200 SXM: 4.8 TB/s, 989 TFLOP/s dense bf16, 1979 dense FP8).
 H200 = Card("GPU-0", 0, "NVIDIA H200", (9, 0), 139.8, 0.0, 4800, 989, 1979, 1979, 64)
+# Of a memory arm, as vLLM logs them: weights, drafter, and what an engine without graphs takes beside its pool.
+LOADED_GIB = {"fp8": 28, "bf16": 51}
+DRAFTER_GIB = {"off": 0, "mtp": 1, "dflash": 4}
+BESIDE_GIB = 4
 BURSTS: list[dict[str, Any]] = [
     {"label": "first", "concurrency": 1, "prompt_tokens": 128, "output_tokens": 16},
     {"label": "prefill-16k", "concurrency": 1, "prompt_tokens": 16_384, "output_tokens": 1, "seed": 1},
@@ -117,7 +122,7 @@ def memory(models_dir: Path) -> list[dict[str, Any]]:
                 "group": "memory",
                 "what": "pool",
                 "cards": 1,
-                "need_gib": (30 if format_ == "fp8" else 52) + (4 if tokens else 0) + pin / GIB + 6,
+                "need_gib": LOADED_GIB[format_] + DRAFTER_GIB[method] + pin / GIB + BESIDE_GIB,
                 "model": str(models_dir / format_),
                 "args": args,
                 # vllm serve would start its engine as a new Python, whose imports take 20 s.
@@ -150,37 +155,49 @@ def with_others(inventory: HostInventory, gib: float) -> HostInventory:
     return inventory.model_copy(update={"gpus": gpus})
 
 
-def planned(
-    inventory: HostInventory,
-    cards: Sequence[int],
-    workloads: list[str],
-    named: dict[str, Any] | None = None,
-    peers: bool = True,
-    share_gib: float = 0.0,
-) -> list[dict[str, Any]]:
-    """What qwenlab plans for these cards, as it emits it: only dummy weights and a fixed acceptance are added.
+@dataclass(frozen=True)
+class Share:
+    """What a plan may use of the machine.
 
-    Dummy checkpoints are written where the plan looks for its own. Without `peers` the plan is for, and the engine runs
-    as on, a machine whose cards do not reach each other. With `share_gib` the plan is for cards of which other programs
-    leave it so much. Copies of one plan share the bursts' requests.
+    Attributes:
+        cards: by index.
+        gib: of every card; other programs have the rest. 0: all of it.
+        peers: whether the cards may reach each other; without, plan and engine are as on a machine where they cannot.
     """
-    variant, forbidden = (inventory, {}) if peers else (without_peers(inventory), {"NCCL_P2P_DISABLE": "1"})
-    total = min(gpu.memory_total_mib or 0 for gpu in inventory.gpus) / 1024
-    if share_gib:
-        variant = with_others(variant, total - share_gib)
-    words = [*map(str, cards), *map(str, (named or {}).values()), *([] if peers else ["no-peer"])]
+
+    cards: tuple[int, ...] = (0,)
+    gib: float = 0.0
+    peers: bool = True
+
+    def of(self, inventory: HostInventory) -> HostInventory:
+        """The machine as a plan for this share sees it."""
+        seen = inventory if self.peers else without_peers(inventory)
+        total = min(gpu.memory_total_mib or 0 for gpu in inventory.gpus) / 1024
+        return with_others(seen, total - self.gib) if self.gib else seen
+
+
+def planned(
+    inventory: HostInventory, workloads: Sequence[str], share: Share, named: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """What qwenlab plans for a share of the machine, as it emits it, but for dummy weights and a fixed acceptance.
+
+    Dummy checkpoints are written where the plan looks for its own. `named` are settings beside the workload. Copies of
+    one plan share the bursts' requests.
+    """
+    forbidden = {} if share.peers else {"NCCL_P2P_DISABLE": "1"}
+    words = [*map(str, share.cards), *map(str, (named or {}).values()), *([] if share.peers else ["no-peer"])]
     arms = []
     for workload in workloads:
         settings = load(
             {
                 "qwen_workload": workload,
-                "qwen_cards": [str(card) for card in cards],
+                "qwen_cards": [str(card) for card in share.cards],
                 "qwen_nvlink_multicast": False,
                 "qwen_served_model_names": ["q"],
                 **(named or {}),
             }
         )
-        host = plan(variant, settings)
+        host = plan(share.of(inventory), settings)
         for number, engine in enumerate(host.engines):
             write(Path(engine.args["model"]), target_config(models()[MODEL], engine.checkpoint.format))
             args = dict(engine.args) | {"load-format": "dummy"}
@@ -199,7 +216,7 @@ def planned(
                     "release": "patched",
                     "cards": len(own),
                     "named_cards": own,
-                    **({"need_gib": share_gib - max(rank.margin for rank in engine.memory)} if share_gib else {}),
+                    **({"need_gib": share.gib - max(rank.margin for rank in engine.memory)} if share.gib else {}),
                     "model": args.pop("model"),
                     "args": args,
                     "env": {**engine.env, **forbidden, **({"NCCL_DEBUG": "INFO"} if len(own) > 1 else {})},
@@ -262,10 +279,8 @@ def main() -> None:
     if given.inventory:
         inventory = HostInventory.model_validate(json.loads(given.inventory.read_text())["inventory"])
         named = dict(item.split("=", 1) for item in given.set)
-        cards = [int(card) for card in given.card.split(",")]
-        arms += planned(
-            inventory, cards, given.workloads.split(","), named, peers=not given.no_peer, share_gib=given.share
-        )
+        share = Share(tuple(int(card) for card in given.card.split(",")), given.share, peers=not given.no_peer)
+        arms += planned(inventory, given.workloads.split(","), share, named)
     given.out.write_text(json.dumps(arms, indent=1) + "\n")
     print(f"{len(arms)} arms in {given.out}")
 

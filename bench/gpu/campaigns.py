@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.arms import BURSTS, GROUPS, memory, planned, stock, write_models
+from bench.gpu.arms import BURSTS, GROUPS, Share, memory, planned, stock, write_models
 from bench.gpu.wave import waves
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.memory import GIB
@@ -37,12 +37,12 @@ def one_card(inventory: HostInventory, models: Path) -> Arms:
     """Stock, and what is planned for every workload, on the first card."""
     plain = stock(models)[0]
     args = plain["args"] | {"kv-cache-memory-bytes": STOCK_POOL_GIB * GIB, "gpu-memory-utilization": 0.8}
-    batch = planned(inventory, [0], ["batch"], share_gib=45)
+    batch = planned(inventory, ["batch"], Share(gib=45))
     return [
         *_wave(1, [plain | {"args": args, "need_gib": STOCK_GIB}]),
         *_wave(2, batch, profile=PROFILE),
-        *_wave(2, planned(inventory, [0], ["chat"], share_gib=46)),
-        *_wave(2, planned(inventory, [0], ["long"], share_gib=44)),
+        *_wave(2, planned(inventory, ["chat"], Share(gib=46))),
+        *_wave(2, planned(inventory, ["long"], Share(gib=44))),
     ]
 
 
@@ -51,8 +51,8 @@ def batch_drafts(inventory: HostInventory, models: Path) -> Arms:
     weights = {"qwen_checkpoint": "fp8-channel"}
     two, one = ({"qwen_speculation": "mtp", "qwen_draft_tokens": drafts} for drafts in (2, 1))
     return [
-        *_wave(1, planned(inventory, [0], ["batch"], weights | two, share_gib=65), profile=PROFILE),
-        *_wave(1, planned(inventory, [0], ["batch"], weights | one, share_gib=60)),
+        *_wave(1, planned(inventory, ["batch"], Share(gib=65), weights | two), profile=PROFILE),
+        *_wave(1, planned(inventory, ["batch"], Share(gib=60), weights | one)),
         *_wave(2, [arm | {"need_gib": ROOM_GIB} for arm in stock(models)]),
         *(arm | {"wave": 3} for arm in pools(inventory, models)),
     ]
@@ -60,7 +60,7 @@ def batch_drafts(inventory: HostInventory, models: Path) -> Arms:
 
 def full_tiles(inventory: HostInventory, models: Path) -> Arms:
     """Chat with graphs of full tiles and with vLLM's own sizes; then batches on 16-bit weights, then stock."""
-    chat = planned(inventory, [0], ["chat"], share_gib=46)
+    chat = planned(inventory, ["chat"], Share(gib=46))
     own_sizes = [
         arm
         | {
@@ -72,18 +72,18 @@ def full_tiles(inventory: HostInventory, models: Path) -> Arms:
     ]
     return [
         *_wave(1, [*chat, *own_sizes]),
-        *_wave(2, planned(inventory, [0], ["batch"], {"qwen_checkpoint": "bf16"}, share_gib=110)),
+        *_wave(2, planned(inventory, ["batch"], Share(gib=110), {"qwen_checkpoint": "bf16"})),
         *_wave(3, [arm | {"need_gib": ROOM_GIB} for arm in stock(models)]),
     ]
 
 
 def two_cards(inventory: HostInventory, models: Path) -> Arms:
     """Two shards for every workload, greedy equality beside them; then both forms of batch without peer access."""
-    both = [0, 1]
-    shards = [arm for work in ("batch", "chat", "long") for arm in planned(inventory, both, [work], share_gib=36)]
+    both = (0, 1)
+    shards = [arm for work in ("batch", "chat", "long") for arm in planned(inventory, [work], Share(both, gib=36))]
     without = [
-        *planned(inventory, both, ["batch"], peers=False, share_gib=46),
-        *planned(inventory, both, ["batch"], {"qwen_tensor_parallel": 2}, peers=False, share_gib=36),
+        *planned(inventory, ["batch"], Share(both, gib=46, peers=False)),
+        *planned(inventory, ["batch"], Share(both, gib=36, peers=False), {"qwen_tensor_parallel": 2}),
     ]
     beside = [arm | {"passing": True, "limit_s": 300} for arm in GROUPS["equality"](models)]
     sizes = [*GROUPS["tensor"](models), *(arm for arm in GROUPS["pipeline"](models) if arm["name"].endswith("20-44"))]
