@@ -22,7 +22,12 @@ COMMIT_DIGITS = 40
 
 def host_plan(settings: Settings) -> HostPlan:
     """What the current host shall serve."""
-    return pinned(safe_plan(host_inventory(settings), settings), settings)
+    return plan_of(host_inventory(settings), settings)
+
+
+def plan_of(inventory: HostInventory, settings: Settings) -> HostPlan:
+    """What the current host shall serve, for a caller that needs its inventory too: reading that is slow."""
+    return pinned(safe_plan(inventory, settings), settings)
 
 
 def safe_plan(inventory: HostInventory, settings: Settings) -> HostPlan:

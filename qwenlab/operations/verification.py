@@ -14,7 +14,7 @@ from pyinfra.context import host
 from qwenlab.facts.peer_verdicts import PEER_RECORD, PeerRecord, PeerTest, PeerVerdict, TestedPeers
 from qwenlab.facts.verification import VerifyResults
 from qwenlab.operations.paths import put_with_folders
-from qwenlab.operations.planning import host_inventory, host_plan
+from qwenlab.operations.planning import host_inventory, plan_of
 from qwenlab.operations.refusal import refusal
 from qwenlab.remote import LIBRARY
 from qwenlab.render import RemoteFile
@@ -49,13 +49,14 @@ def peers(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     Args:
         settings: the host's settings.
     """
-    uuids = tuple(dict.fromkeys(uuid for engine in host_plan(settings).engines for uuid in engine.gpus))
+    inventory = host_inventory(settings)
+    uuids = tuple(dict.fromkeys(uuid for engine in plan_of(inventory, settings).engines for uuid in engine.gpus))
     if len(uuids) < 2:
         host.noop("fewer than two cards are planned")
         return
     verdicts = host.get_fact(PeerTest, uuids=uuids)
-    if fingerprint := host_inventory(settings).fingerprint:
-        yield from _keep(fingerprint, verdicts)
+    if inventory.fingerprint:
+        yield from _keep(inventory.fingerprint, verdicts)
     bad = [verdict for verdict in verdicts if verdict.verdict in BAD]
     if bad:
         found = (f"peer access {one.a} - {one.b}: {one.verdict}: {one.detail}" for one in bad)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from qwenlab.facts.peer_verdicts import PeerRecord, PeerVerdict, TestedPeers, as_tested
 from qwenlab.host_inventory import HostInventory
 from qwenlab.inventory_source import read_inventory
-from qwenlab.operations import verification
+from qwenlab.operations import planning, verification
 from qwenlab.planner import plan
 from qwenlab.settings import load
 from tests.operations.fake import commands
@@ -69,10 +70,19 @@ def test_the_verdicts_are_written_down_before_the_host_fails(
     pair: HostInventory, word: str, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "host_inventory", lambda _settings: pair)
-    monkeypatch.setattr(verification, "host_plan", lambda settings: plan(pair, settings))
     answers = {"peer_test.py": json.dumps([vars(verdict(pair, word))])}
     _folder, (write, text), (last, reasons) = commands(verification.peers, answers, settings=SETTINGS)
     assert "mv -f /var/lib/qwenlab/peer-test.json.new /var/lib/qwenlab/peer-test.json" in write
     assert TestedPeers().process([text]) == record(pair, word)
     assert (last == "refused") is refused
     assert ("plans without peer access" in reasons) is refused
+
+
+def test_the_inventory_is_read_once_a_turn(pair: HostInventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it takes a host seconds."""
+    read = mock.Mock(return_value=pair)
+    for module in (planning, verification):
+        monkeypatch.setattr(module, "host_inventory", read)
+    answers = {"peer_test.py": json.dumps([vars(verdict(pair, "ok"))])}
+    commands(verification.peers, answers, settings=SETTINGS)
+    assert read.call_count == 2  # pyinfra's look ahead, and the turn itself
