@@ -207,6 +207,9 @@ class HostInventory(Record):
     wsl2: bool = False
     secure_boot: bool | None = None
     iommu_enabled: bool | None = None
+    iommu_translates: bool | None = Field(
+        default=None, description="the IOMMU translates a card's addresses; False with iommu=pt, None without groups"
+    )
     acs_redirects: bool | None = Field(default=None, description="PCIe ACS sends peer traffic through the root complex")
     fabric_manager: str | None = Field(
         default=None, description="'running', 'stopped', 'absent'; None when no NVSwitch"
@@ -218,7 +221,8 @@ class HostInventory(Record):
     bios: str | None = Field(default=None, description="board, BIOS version and date")
     boot_id: str | None = None
     fingerprint: str | None = Field(
-        default=None, description="changes with the cards, slots, BIOS, kernel or driver: measured verdicts expire"
+        default=None,
+        description="changes with cards, slots, BIOS, kernel, driver or IOMMU: measured verdicts expire",
     )
     gpus: tuple[Gpu, ...] = ()
     pairs: tuple[GpuPair, ...] = ()

@@ -68,7 +68,8 @@ def conflicts(findings: Findings) -> Iterable[Diagnosis]:
 def peers(findings: Findings) -> Iterable[Diagnosis]:
     """What the driver says about peer access over PCIe, and that its yes is no proof.
 
-    The same label and the same OK move 56 GB/s on one box and hang on another (local-inference-lab/rtx6kpro 15).
+    The same label and the same OK move 56 GB/s on one box and hang on another (local-inference-lab/rtx6kpro 15). The
+    usual reason is an IOMMU that translates (NCCL user guide, "PCI Access Control Services (ACS)").
     """
     plain = [pair for pair in findings.host.pairs if not pair.nvlink_lanes]
     refused = sorted({pair.peer_refusal for pair in plain if pair.peer_read is False and pair.peer_refusal})
@@ -77,9 +78,16 @@ def peers(findings: Findings) -> Iterable[Diagnosis]:
     consumer = any(card.spec and not card.spec.p2p_by_driver for card in findings.cards)
     if any(pair.peer_read for pair in plain):
         extra = "; on GeForce cards it proves a patched module, whatever the version says" if consumer else ""
+        translated = (
+            " The IOMMU translates the cards' addresses here, the usual reason why they do not: switch it off in the "
+            "firmware, or boot with iommu=pt."
+            if findings.host.iommu_translates
+            else ""
+        )
         yield info(
             "peer_access_untested",
-            f"The driver grants peer access over PCIe{extra}. Only the peer test shows whether copies arrive.",
+            f"The driver grants peer access over PCIe{extra}. Only the peer test (qwen_verify_peers) shows whether "
+            f"copies arrive.{translated}",
         )
 
 

@@ -28,7 +28,7 @@ keep() {
 
 attributes() {
     for attribute in vendor device class subsystem_vendor subsystem_device numa_node boot_vga \
-        current_link_speed max_link_speed current_link_width max_link_width; do
+        current_link_speed max_link_speed current_link_width max_link_width iommu_group/type; do
         if [ -r "$1/$attribute" ] && IFS= read -r value <"$1/$attribute"; then
             echo "$attribute $value"
         fi

@@ -69,6 +69,7 @@ def build_inventory(recording: Recording) -> HostInventory:
     host = HostInventory(
         **_host(recording),
         driver=driver,
+        iommu_translates=_iommu_translates(read),
         fabric_manager=_fabric_manager(recording, read, situation),
         gpus=tuple(
             _gpu(index, card, why) for index, (card, why) in enumerate(zip(merge.cards, objections, strict=True))
@@ -280,6 +281,11 @@ def _fabric_manager(recording: Recording, read: Sources, situation: Situation) -
     return {"active": "running", "absent": "absent", None: None}.get(state, "stopped")
 
 
+def _iommu_translates(read: Sources) -> bool | None:
+    domains = read.bus.iommu_domains if read.bus else frozenset()
+    return any(domain != "identity" for domain in domains) if domains else None
+
+
 def _host_provenance(read: Sources) -> dict[str, Source]:
     order = [(Source.NVML, read.nvml)] + [(Source.NVIDIA_SMI, reading) for reading in read.smi]
     found: dict[str, Source] = {}
@@ -291,9 +297,10 @@ def _host_provenance(read: Sources) -> dict[str, Source]:
 
 
 def _fingerprint(host: HostInventory) -> str:
-    """Twelve hex digits over what a measured verdict depends on: cards and slots, BIOS, kernel, driver."""
+    """Twelve hex digits over what a measured verdict depends on: cards and slots, BIOS, kernel, driver, IOMMU."""
     parts = [
         *(f"{gpu.uuid}@{gpu.pci_bus_id}x{gpu.pcie.width_max}" for gpu in host.gpus),
         str(host.bios), str(host.os.kernel), str(host.driver.loaded), str(host.iommu_enabled),
+        *(["translated"] if host.iommu_translates else []),
     ]  # fmt: skip
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]

@@ -47,11 +47,16 @@ class Function:
 
 @dataclass(frozen=True)
 class PciBus:
-    """GPUs in bus order and what else sysfs tells about the NVIDIA part of the bus."""
+    """GPUs in bus order and what else sysfs tells about the NVIDIA part of the bus.
+
+    `iommu_domains` are the kernel's words for the cards' IOMMU groups, where they have any: "DMA", "DMA-FQ", "identity"
+    (Linux Documentation/ABI/testing/sysfs-kernel-iommu_groups).
+    """
 
     reading: Reading
     drivers: dict[str, str]
     nvswitches: int = 0
+    iommu_domains: frozenset[str] = frozenset()
 
 
 def parse_sysfs(text: str) -> PciBus:
@@ -95,6 +100,7 @@ def parse_sysfs(text: str) -> PciBus:
         ),
         drivers={item.address: item.attributes["driver"] for item in gpus if item.attributes.get("driver")},
         nvswitches=switches,
+        iommu_domains=frozenset(found for item in gpus if (found := item.attributes.get("iommu_group/type"))),
     )
 
 
