@@ -22,6 +22,7 @@ from typing import Any
 from qwenlab.remote.gating.cards import check_cards, check_driver, check_links
 from qwenlab.remote.gating.files import check_files
 from qwenlab.remote.gating.look import CONFIG, ETC, Check, Gate, Problem
+from qwenlab.remote.gating.release import check_release
 from qwenlab.remote.gating.restarts import (
     CACHE_SUSPECT_AFTER,
     recent_restarts,
@@ -36,6 +37,7 @@ POLL_S = 1.0
 CHECKS: tuple[Check, ...] = (
     # in the order in which a person mends things
     check_files,
+    check_release,
     check_driver,
     check_cards,
     check_links,

@@ -24,6 +24,7 @@ SETTINGS = QUICK
 NEVER, LATER = 78, 75  # restarting cannot mend it; it may
 LISTEN = "python3 -c 'import socket,time; s=socket.create_server((\"0.0.0.0\", 8000)); time.sleep(600)'"
 KEY = "/etc/qwen/secrets/api_key"
+PATCHED = "$(find /opt/qwen/current/ -path '*/vllm/entrypoints/serve/middleware/authenticate.py')"
 SHARD = "$(find /srv/qwen/models -name 'model-00001-*.safetensors')"
 
 
@@ -99,6 +100,12 @@ FAULTS = {
         f"cp -a {KEY} /root/; : > {KEY}", f"mv /root/api_key {KEY}", NEVER, "api_key is empty or too short"
     ),
     "key-gone": gone(KEY, "api_key is missing: deploy again"),
+    "patched-file-edited": Fault(
+        f"cp -a {PATCHED} /root/; echo 'pass' >> {PATCHED}",
+        f"mv /root/authenticate.py {PATCHED}",
+        NEVER,
+        "is not as the release was built",
+    ),
     "release-not-complete": gone("/opt/qwen/current/release.json", "is not complete: deploy again"),
     "model-file-gone": Fault(
         f"dirname {SHARD} > /root/place; mv {SHARD} /root/",

@@ -50,7 +50,7 @@ def good(tmp_path: Path) -> Gate:
     (etc / "inventory.json").write_text(json.dumps({"gpus": gpus, "pairs": pairs}))
     release = tmp_path / "release"
     (release / "venv/bin").mkdir(parents=True)
-    (release / "release.json").touch()
+    (release / "release.json").write_text('{"steps": []}')
     (release / "venv/bin/python").touch(mode=0o755)
     model = tmp_path / "model"
     model.mkdir()

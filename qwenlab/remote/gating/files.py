@@ -1,9 +1,8 @@
-"""Files: the plan, what the engine is started with, secrets, the release and its checkpoints."""
+"""Files: the plan, what the engine is started with, secrets and its checkpoints."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ SHORTEST_SECRET = 8
 
 
 def check_files(gate: Gate) -> Iterator[Problem]:
-    """Plan, secrets, release and checkpoints are whole."""
+    """Plan, settings, secrets and checkpoints are whole."""
     plan = gate.etc / "plan.json"
     try:
         json.loads(plan.read_text())
@@ -26,10 +25,6 @@ def check_files(gate: Gate) -> Iterator[Problem]:
             yield Problem(f"{file} is missing or cut off: deploy again")
     for secret in map(Path, gate.asked.get("secrets", [])):
         yield from check_secret(secret)
-    release = Path(gate.asked["release"])
-    runs = os.access(release / "venv/bin/python", os.X_OK)
-    if not runs or not (release / "release.json").exists():
-        yield Problem(f"the engine release {release} is not complete: deploy again", mute=not runs)
     for folder in gate.asked.get("checkpoints", []):
         yield from check_checkpoint(Path(folder))
 
