@@ -6,7 +6,7 @@ from pyinfra import logger
 from pyinfra.context import host
 
 from qwenlab.operations.host import refuse
-from qwenlab.operations.planning import host_inventory, safe_plan
+from qwenlab.operations.planning import host_inventory, plan_of
 from qwenlab.planner.explain import as_text
 from qwenlab.settings import Settings
 from tasks.settings import Desired
@@ -16,7 +16,7 @@ def show(desired: Desired) -> None:
     """Print the host's plan; a host that cannot be planned for fails, alone."""
     settings: Settings = desired.settings
     inventory = host_inventory(settings)
-    made = safe_plan(inventory, settings)
+    made = plan_of(inventory, settings)
     for line in as_text(made, inventory).splitlines():
         logger.info(f"{host.print_prefix}{line}")
     if made.status == "refused":

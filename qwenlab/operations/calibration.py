@@ -18,7 +18,7 @@ from qwenlab.host_inventory import HostInventory
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import stale
-from qwenlab.operations.planning import host_inventory, safe_plan
+from qwenlab.operations.planning import host_inventory, pinned, safe_plan
 from qwenlab.operations.refusal import refusal
 from qwenlab.planner.measured import measurement_of
 from qwenlab.planner.plan import EnginePlan, HostPlan
@@ -83,7 +83,7 @@ def _not_deployed(settings: Settings, steps: tuple[BuildStep, ...], bare: HostPl
         return (f"release {wanted} is not the current one ({state.current or 'there is none'}): deploy first",)
     # a record whose plan is not in place yet is no reason: a run that was cut off is taken up again
     for plan in (now, bare):
-        files = render(plan, settings)
+        files = render(pinned(plan, settings), settings)
         states = host.get_fact(PathStates, paths=tuple(files))
         differing = stale(files, states)
         if not differing:

@@ -14,10 +14,9 @@ from qwenlab.facts.peer_verdicts import TestedPeers, as_tested
 from qwenlab.facts.planned_inventory import PlannedInventory, without_own_use
 from qwenlab.host_inventory import Driver, HostInventory, ParseState
 from qwenlab.planner import plan
-from qwenlab.planner.plan import Checkpoint, HostPlan, Refusal, Workload
+from qwenlab.planner.branches import branch_directories, with_commits
+from qwenlab.planner.plan import HostPlan, Refusal, Workload
 from qwenlab.settings import Settings
-
-COMMIT_DIGITS = 40
 
 
 def host_plan(settings: Settings) -> HostPlan:
@@ -49,25 +48,11 @@ def safe_plan(inventory: HostInventory, settings: Settings) -> HostPlan:
 
 def pinned(made: HostPlan, settings: Settings) -> HostPlan:
     """The plan with each branch replaced by the commit that it was resolved to when it was first fetched here."""
-
-    def place(one: Checkpoint) -> str:
-        return f"{settings.model_directory}/{one.repo}/{one.revision}"
-
-    named = [one for engine in made.engines for one in (engine.checkpoint, engine.drafter) if one is not None]
-    branches = tuple(dict.fromkeys(place(one) for one in named if len(one.revision) != COMMIT_DIGITS))
+    branches = branch_directories(made, settings.model_directory)
     if not branches:
         return made
     commits = host.get_fact(ResolvedBranches, directories=branches)
-
-    def pin(one: Checkpoint | None) -> Checkpoint | None:
-        if one is None or place(one) not in commits:
-            return one
-        return one.model_copy(update={"revision": commits[place(one)]})
-
-    engines = tuple(
-        one.model_copy(update={"checkpoint": pin(one.checkpoint), "drafter": pin(one.drafter)}) for one in made.engines
-    )
-    return made.model_copy(update={"engines": engines})
+    return with_commits(made, commits, settings.model_directory)
 
 
 def expected_plan(settings: Settings) -> HostPlan:

@@ -23,7 +23,7 @@ from qwenlab.facts.planned_inventory import INVENTORY
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import put, put_with_folders, write
-from qwenlab.operations.planning import host_inventory, host_plan, safe_plan
+from qwenlab.operations.planning import host_inventory, host_plan, plan_of
 from qwenlab.operations.refusal import refusal
 from qwenlab.programs import programs
 from qwenlab.remote import LIBRARY
@@ -57,7 +57,7 @@ def configure(settings: Settings, steps: tuple[BuildStep, ...] = ()) -> Generato
         steps: as given to `engine.release`.
     """
     inventory = host_inventory(settings)
-    plan = safe_plan(inventory, settings)
+    plan = plan_of(inventory, settings)
     if plan.status == "refused":
         yield refusal(one.text for one in plan.refusals)
         return

@@ -25,7 +25,7 @@ from qwenlab.monitoring.files import UNIT as PROMETHEUS_UNIT
 from qwenlab.operations.engine import engine_state, wanted_release
 from qwenlab.operations.patch import with_series
 from qwenlab.operations.paths import stale
-from qwenlab.operations.planning import host_inventory, safe_plan
+from qwenlab.operations.planning import host_plan
 from qwenlab.planner.measured import PLAY
 from qwenlab.planner.plan import HostPlan
 from qwenlab.programs import programs
@@ -58,7 +58,7 @@ def report(settings: Settings, steps: tuple[BuildStep, ...] | None = None) -> Ge
         made = Report({}, stale(watching, states), [], notes, services, serves=False)
         yield FunctionCommand(_print, [made, settings.status_json], {})
         return
-    plan = safe_plan(host_inventory(settings), settings)
+    plan = host_plan(settings)
     planned = {**programs(settings), **render(plan, settings), **gateway_files(plan, settings)}
     files = {**watching, **(planned if plan.status == "planned" else {})}
     states = host.get_fact(PathStates, paths=tuple(files))
