@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from qwenlab import gpu_data
@@ -77,7 +77,7 @@ class Merge:
     def add_driver_view(self, source: Source, reading: Reading) -> None:
         """Fold in cards that the driver (or a published list) names, numbered as nvidia-smi numbers them."""
         known = any(card.values.get("name") for card in self.cards)
-        for card in reading.cards:
+        for card in self._identified(source, reading.cards):
             merged = self._match(card, by_index=True)
             if merged is None:
                 if known:
@@ -91,6 +91,16 @@ class Merge:
             self._fold_pair(source, pair)
         for lost in reading.lost:
             self._mark_lost(lost)
+
+    def _identified(self, source: Source, cards: tuple[CardReading, ...]) -> list[CardReading]:
+        """The cards without what stands for several of them: UUIDs that somebody made unreadable, or copied."""
+        found = list(cards)
+        for name in ("uuid", "bus_id"):
+            values = [getattr(card, name) for card in cards]
+            for value in sorted({value for value in values if value and values.count(value) > 1}):
+                self.conflicts.append(f"{source} names {value} for {values.count(value)} cards: it identifies none")
+                found = [_without(card, name) if getattr(card, name) == value else card for card in found]
+        return found
 
     def add_given_view(self, reading: Reading) -> None:
         """Fold in a published card list; it is the driver's view as somebody wrote it down."""
@@ -141,6 +151,10 @@ class Merge:
             if "numa_node" not in card.values and (card.numa_affinity or "").isdigit():
                 card.values["numa_node"] = int(card.numa_affinity or "0")
                 card.provenance["numa_node"] = Source.NVIDIA_SMI
+        absent = sorted(by_index.keys() - set(topology.gpus))
+        if absent:
+            names = ", ".join(f"GPU{index}" for index in absent)
+            self.conflicts.append(f"topo -m has no column for {names}: how near it is to the others is not known")
         for pair in topology.pairs:
             self._fold_pair(Source.NVIDIA_SMI, pair)
 
@@ -285,6 +299,10 @@ class Merge:
         for card in found:
             if words not in card.faults:
                 card.faults.append(words)
+
+
+def _without(card: CardReading, name: str) -> CardReading:
+    return replace(card, uuid=None) if name == "uuid" else replace(card, bus_id=None)
 
 
 def _peer(a: int, b: int, name: str, code: str) -> PairReading:

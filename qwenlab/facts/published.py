@@ -23,6 +23,10 @@ _CAPTURES = {
     "lspci": "lspci",
     "proc_driver_nvidia_version": "driver_version",
 }
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Fa-f/-]+")  # not one that was made unreadable
+_MOST = 64  # cards of a host
+_OF_ONE = ("count", "index", "uuid", "bus_id")
+_MIB = {"MIB": 1, "MB": 1, "": 1, "GIB": 1024, "GB": 1024, "G": 1024}
 _HEALTHY = ("", "ok", "healthy", "good", "normal", "active", "none")
 _GIVEN = ("gpus", "driver", "cuda", "os")
 
@@ -54,13 +58,27 @@ def parse_published(text: str) -> Recording:
 def given_cards(given: dict[str, Any]) -> Reading:
     """The card list of a published recording. Raises `ParseError` when it is no list of mappings."""
     rows = given.get("gpus", [])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ParseError("gpus: a list of cards is expected")
+    if not isinstance(rows, list) or not all(isinstance(row, (dict, str)) for row in rows):
+        raise ParseError("gpus: a list of cards is expected, each a name or a mapping with name and vram_mib")
+    cards = [card for row in rows for card in _rows(row)]
+    numbers = [row.get("index") for row in cards]
+    if len(set(numbers)) != len(numbers):  # a card copied with its number
+        cards = [{**row, "index": position} for position, row in enumerate(cards)]
     driver = re.match(r"[0-9]+(\.[0-9]+)+", str(given.get("driver") or ""))
     return Reading(
-        cards=tuple(_card(position, row) for position, row in enumerate(rows)),
+        cards=tuple(_card(position, row) for position, row in enumerate(cards)),
         driver=driver.group(0) if driver else None,
     )
+
+
+def _rows(row: dict[str, Any] | str) -> list[dict[str, Any]]:
+    """One mapping a card: a name alone is one, and `count` of a kind are as many."""
+    if isinstance(row, str):
+        return [{"name": row}]
+    count = row.get("count")
+    if isinstance(count, int) and 1 < count <= _MOST:
+        return [{key: value for key, value in row.items() if key not in _OF_ONE} for _ in range(count)]
+    return [row]
 
 
 def _card(position: int, row: dict[str, Any]) -> CardReading:
@@ -75,11 +93,12 @@ def _card(position: int, row: dict[str, Any]) -> CardReading:
     capability = re.fullmatch(r"([0-9]+)\.([0-9]+)", first("compute_cap", "compute_cap_spec") or "")
     return CardReading(
         index=int(row["index"]) if isinstance(row.get("index"), int) else position,
-        uuid=first("uuid"),
+        uuid=uuid if _UUID.fullmatch(uuid := first("uuid") or "") else None,
         bus_id=bus_id(first("bus_id")),
         name=first("name"),
         compute_capability=(int(capability[1]), int(capability[2])) if capability else None,
-        memory_total_mib=whole(first("vram_mib", "vram_mib_spec")),
+        memory_total_mib=_mib(first("vram_mib", "vram_mib_spec", "memory_mib"))
+        or _mib(first("vram_gib", "vram", "memory", "memory_gib"), "GIB"),
         memory_used_mib=whole(first("vram_used_mib")),
         display_active=flag("display_active"),
         ecc_enabled=flag("ecc"),
@@ -93,3 +112,10 @@ def _card(position: int, row: dict[str, Any]) -> CardReading:
         persistence=flag("persistence"),
         fault=None if state is None or state.strip().lower() in _HEALTHY else fault(state) or state,
     )
+
+
+def _mib(text: str | None, unit: str = "MIB") -> int | None:
+    """A size with or without its unit, in MiB."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", (text or "").strip())
+    factor = _MIB.get(match[2].upper() or unit) if match else None
+    return int(float(match[1]) * factor) if match and factor else None

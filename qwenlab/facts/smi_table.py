@@ -37,7 +37,8 @@ _MIG_ROW = re.compile(
 _ROWS = 3  # a card's rows, two before MIG was known
 _BORDER = re.compile(r"^\+[-=+]+\+\s*$")
 _WHOLE_BORDER = re.compile(r"^\+[-=]+\+\s*$")  # without columns: the upper border of a box
-_LIST_CARD = re.compile(r"^GPU (?P<index>[0-9]{1,3}): (?P<name>.*?) \(UUID: (?P<uuid>GPU-[0-9A-Fa-f-]+)\)")
+_LIST_CARD = re.compile(r"^GPU (?P<index>[0-9]{1,3}): (?P<name>.*?) \(UUID: (?P<uuid>GPU-[^\s)]*)\)")
+_UUID = re.compile(r"GPU-[0-9A-Fa-f-]+")  # people make theirs unreadable before they publish it
 _LIST_MIG = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+[0-9]+: \(UUID: (?P<uuid>MIG-[0-9A-Za-z/-]+)\)")
 
 
@@ -98,7 +99,8 @@ def parse_list(text: str) -> Reading:
     damage: list[str] = []
     for line in text.split("\n"):
         if match := _LIST_CARD.match(line):
-            cards.append(CardReading(index=int(match["index"]), name=match["name"], uuid=match["uuid"]))
+            uuid = match["uuid"] if _UUID.fullmatch(match["uuid"]) else None
+            cards.append(CardReading(index=int(match["index"]), name=match["name"], uuid=uuid))
         elif (match := _LIST_MIG.match(line)) and cards:
             mig = MigReading(match["profile"], uuid=match["uuid"])
             cards[-1] = replace(cards[-1], mig_enabled=True, mig_instances=(*cards[-1].mig_instances, mig))

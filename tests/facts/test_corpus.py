@@ -129,3 +129,45 @@ def test_what_a_list_of_cards_says_of_a_cards_state(state: str | None, usable: b
     row = {"name": "NVIDIA GeForce RTX 3090", "state": state}
     (card,) = build_inventory(parse_published(yaml.safe_dump({"gpus": [row]}))).gpus
     assert card.usable is usable
+
+
+@pytest.mark.parametrize(
+    ("rows", "cards"),
+    [
+        pytest.param(["RTX 3090", "RTX 3060"], [("RTX 3090", 24576), ("RTX 3060", None)], id="names alone"),
+        pytest.param([{"name": "RTX 3090", "count": 3}], [("RTX 3090", 24576)] * 3, id="a kind and how many"),
+        pytest.param([{"name": "RTX 4090", "vram_gib": 48}], [("RTX 4090", 49152)], id="memory in GiB"),
+        pytest.param([{"name": "RTX 4090", "vram": "48 GB"}], [("RTX 4090", 49152)], id="memory with its unit"),
+        pytest.param(
+            [{"name": "L4", "index": 0}, {"name": "L4", "index": 0}], [("L4", 24576)] * 2, id="a number twice"
+        ),
+    ],
+)
+def test_a_list_of_cards_as_people_write_it(rows: list[object], cards: list[tuple[str, int | None]]) -> None:
+    found = build_inventory(parse_published(yaml.safe_dump({"gpus": rows}))).gpus
+    assert [(gpu.name, gpu.memory_total_mib) for gpu in found] == cards
+
+
+@pytest.mark.parametrize(
+    ("published", "told"),
+    [
+        pytest.param({"gpus": [{"name": "L4", "uuid": "GPU-1"}] * 2}, True, id="copied"),
+        pytest.param(
+            {"nvidia_smi_L": "GPU 0: NVIDIA L4 (UUID: GPU-11)\nGPU 1: NVIDIA L4 (UUID: GPU-11)"}, True, id="in a list"
+        ),
+        pytest.param(
+            {"nvidia_smi_L": "GPU 0: NVIDIA L4 (UUID: GPU-xxxx)\nGPU 1: NVIDIA L4 (UUID: GPU-xxxx)"}, False, id="hidden"
+        ),
+        pytest.param({"gpus": [{"name": "L4", "uuid": "GPU-xxxx"}] * 2}, False, id="hidden in the list"),
+    ],
+)
+def test_a_uuid_that_identifies_no_card_makes_no_two_cards_one(published: dict[str, object], told: bool) -> None:
+    found = build_inventory(parse_published(yaml.safe_dump(published)))
+    assert [gpu.uuid for gpu in found.gpus] == [None, None]
+    assert ("sources_disagree" in codes(found)) is told
+
+
+def test_a_card_without_a_column_in_the_matrix_is_named() -> None:
+    matrix = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n"
+    found = build_inventory(parse_published(yaml.safe_dump({"gpus": ["L4"] * 3, "topo_matrix": matrix})))
+    assert "no column for GPU2" in next(item.text for item in found.diagnoses if item.code == "sources_disagree")
