@@ -11,6 +11,8 @@ _ROW = re.compile(
 )
 _TABLE_ROW = re.compile(r"^[ \t]*\|[ \t*`]*GPU[0-9]{1,3}[ \t*`]*\|", re.MULTILINE)
 _TABLE_RULE = re.compile(r"^[|:\s-]+$")
+# "NVIDIA Topology: GPU0 GPU1 ..." (LMDeploy's report of its environment).
+_ANNOUNCED = re.compile(r"^[^|\n]*[^|\s]:[ \t]+(?=GPU[0-9]+[ \t]+(?:GPU|NIC|mlx|CPU))", re.MULTILINE)
 _BORDER = re.compile(r"^(?P<before>[^|+\n]*[^|+\s][^|+\n]*?)\+[-=+]{40,}\+[ \t]*$", re.MULTILINE)
 
 
@@ -18,7 +20,7 @@ def matrix(text: str) -> str:
     """`topo -m` or `topo -p2p` without what stands before each of its lines, and with tabs for a table's bars."""
     if _TABLE_ROW.search(text):
         return "\n".join(_fields(line) for line in text.split("\n") if not _is_rule(line))
-    return _cut(text, _ROW.search(text), "GPU")
+    return _ANNOUNCED.sub("\t", _cut(text, _ROW.search(text), "GPU"), count=1)
 
 
 def box(text: str) -> str:

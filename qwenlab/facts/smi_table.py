@@ -37,7 +37,15 @@ _MIG_ROW = re.compile(
 _ROWS = 3  # a card's rows, two before MIG was known
 _BORDER = re.compile(r"^\+[-=+]+\+\s*$")
 _WHOLE_BORDER = re.compile(r"^\+[-=]+\+\s*$")  # without columns: the upper border of a box
-_LIST_CARD = re.compile(r"^GPU (?P<index>[0-9]{1,3}): (?P<name>.*?) \(UUID: (?P<uuid>GPU-[^\s)]*)\)")
+# As `-L` writes it, and without the UUID as reports of an environment do (PyTorch's collect_env "GPU 0: NVIDIA A100",
+# LMDeploy's and SGLang's "GPU 0,1: NVIDIA A100").
+_LIST_CARD = re.compile(
+    r"^GPU ?(?P<index>[0-9]{1,3}(?:, ?[0-9]{1,3})*): (?P<name>.*?)(?: \(UUID: (?P<uuid>GPU-[^\s)]*)\))?\s*$"
+)
+_CARD_NAME = re.compile(r"^(?:NVIDIA|GeForce|Tesla|Quadro|TITAN|GRID|RTX|CMP|[ABHLT]\d)")
+_LIST_SIZE = re.compile(r",\s*(?P<size>[0-9]+) MiB\b.*$")
+_LIST_DRIVER = re.compile(r"^\s*Nvidia driver version\s*: (\S+)", re.IGNORECASE)
+_LIST_BESIDE = re.compile(r"^\s*(?:Link [0-9]+: |GPU models and configuration|\S*[$#] nvidia-smi)")
 _UUID = re.compile(r"GPU-[0-9A-Fa-f-]+")  # people make theirs unreadable before they publish it
 _LIST_MIG = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+[0-9]+: \(UUID: (?P<uuid>MIG-[0-9A-Za-z/-]+)\)")
 
@@ -49,7 +57,7 @@ def is_table(text: str) -> bool:
 
 def is_list(text: str) -> bool:
     """Whether a line of the text is a card of `nvidia-smi -L`."""
-    return any(_LIST_CARD.match(line) for line in text.split("\n"))
+    return any(_listed(line) for line in text.split("\n"))
 
 
 def parse_table(text: str) -> Reading:
@@ -97,14 +105,16 @@ def parse_list(text: str) -> Reading:
     """Read `nvidia-smi -L`: names, UUIDs and MIG profiles. Raises `ParseError` when no line is a card."""
     cards: list[CardReading] = []
     damage: list[str] = []
+    driver = None
     for line in text.split("\n"):
-        if match := _LIST_CARD.match(line):
-            uuid = match["uuid"] if _UUID.fullmatch(match["uuid"]) else None
-            cards.append(CardReading(index=int(match["index"]), name=match["name"], uuid=uuid))
+        if found := _listed(line):
+            cards += found
+        elif match := _LIST_DRIVER.match(line):
+            driver = _version(match.group(1))
         elif (match := _LIST_MIG.match(line)) and cards:
             mig = MigReading(match["profile"], uuid=match["uuid"])
             cards[-1] = replace(cards[-1], mig_enabled=True, mig_instances=(*cards[-1].mig_instances, mig))
-        elif line.strip() and not smi_values.lost_handles(line):
+        elif line.strip() and not smi_values.lost_handles(line) and not _LIST_BESIDE.match(line):
             damage.append(f"nvidia-smi -L: {line.strip()[:80]!r} is no card")
     lost = smi_values.lost_handles(text)
     if not cards:
@@ -115,7 +125,22 @@ def parse_list(text: str) -> Reading:
     indices = [card.index for card in cards]
     if len(set(indices)) != len(indices):
         raise ParseError("nvidia-smi -L: two cards with one index")
-    return Reading(cards=tuple(cards), damage=tuple(damage), lost=lost)
+    return Reading(cards=tuple(cards), driver=driver, damage=tuple(damage), lost=lost)
+
+
+def _listed(line: str) -> list[CardReading]:
+    """The cards that a line of the list names: one, or several of a kind."""
+    match = _LIST_CARD.match(line)
+    if match is None or "(UUID" in match["name"] or not (match["uuid"] or _CARD_NAME.match(match["name"])):
+        return []
+    uuid = match["uuid"] if match["uuid"] and _UUID.fullmatch(match["uuid"]) else None
+    size = _LIST_SIZE.search(match["name"])
+    name = _LIST_SIZE.sub("", match["name"])
+    total = int(size["size"]) if size else None
+    return [
+        CardReading(index=int(index), name=name, uuid=uuid, memory_total_mib=total)
+        for index in match["index"].split(",")
+    ]
 
 
 def _cards(lines: list[str]) -> tuple[list[CardReading], list[str]]:

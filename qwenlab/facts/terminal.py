@@ -10,6 +10,11 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b.")
 _SPELLED = re.compile(r"(?:\\x1b|\\u001b|\\033|\\e|\^\[|\u241b)?\[(?:[0-9]{1,3}(?:;[0-9]{1,3})*)?m")
 
 
+# Marks that browsers and editors leave in copied text, and that nobody sees: byte order, zero width, soft hyphen.
+_UNSEEN = dict.fromkeys(map(ord, "\ufeff\u200b\u200c\u200d\u2060\u00ad"))
+
+
 def plain(text: str) -> str:
-    """`text` without escape sequences, whole ones and those that lost their escape character, and with `\\n` ends."""
-    return _SPELLED.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))
+    """`text` without escape sequences, whole ones and those that lost their escape character, without marks that
+    nobody sees, and with `\\n` ends."""
+    return _SPELLED.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n").translate(_UNSEEN)))

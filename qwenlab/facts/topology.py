@@ -22,7 +22,8 @@ _CELL = re.compile(rf"^(?:{_LABEL})$")
 _FUSED = re.compile(rf"^(?:{_LABEL}){{2,}}$")
 _GPU = re.compile(r"^GPU([0-9]{1,3})$")
 _FUSED_NAMES = re.compile(r"^(?:(?:GPU|NIC)[0-9]{1,3}){2,}$")
-_TAIL = re.compile(r"CPU\s*Affinity|NUMA\s*Affinity|GPU\s*NUMA\s*ID")
+_TAIL = re.compile(r"CPU\s*Affinity|NUMA\s*Affinity|GPU\s*NUMA\s*ID|NUMA(?=\s*$)")
+_SMALL_X = re.compile(r"(?<=\s)x(?=\s|$)")
 _PADDING = re.compile(r" {64,}")
 _PEER_CODE = re.compile(r"^(?!X$)[A-Z]{1,4}$")
 _OTHER_PEERS = re.compile(r"-p2p[ =]+[^rw\s]")  # of NVLink, atomics, PCIe's own: not whether copies are granted
@@ -120,7 +121,8 @@ def parse_peer_matrix(text: str) -> dict[tuple[int, int], str]:
 
 
 def _lines(text: str, damage: list[str]) -> list[str]:
-    lines = quoting.matrix("\n".join(line.rstrip("\r") for line in plain(text).split("\n"))).split("\n")
+    whole = "\n".join(line.rstrip("\r") for line in plain(text).split("\n"))
+    lines = _SMALL_X.sub("X", quoting.matrix(whole)).split("\n")
     if any(_PADDING.search(line) for line in lines):
         damage.append("lines were wrapped by a terminal")
         lines = [_PADDING.sub("", line) for line in lines]
@@ -156,6 +158,9 @@ def _rows(lines: list[str], columns: list[str], damage: list[str]) -> dict[int, 
         match = _GPU.match(tokens[0])
         if match and len(tokens) > 1 and not _GPU.match(tokens[1]):
             last = int(match.group(1))
+            if last in rows and not _is_row(tokens):  # somebody's words about the card
+                last = None
+                continue
             if last in rows:
                 raise ParseError(f"topo -m: two rows for GPU{last}")
             rows[last] = line
@@ -221,8 +226,11 @@ def _affinity(
     tail = fields[1 + width :]
     if "..." in tail:
         return
+    if tail_columns[0] != "CPU Affinity":  # a matrix that somebody cut down to the nodes
+        numa[row] = tail[0] if tail else ""
+        return
     cpu[row] = tail[0] if tail else ""
-    if "NUMA Affinity" not in tail_columns:
+    if not {"NUMA Affinity", "NUMA"} & set(tail_columns):
         return
     filled = [(position, value) for position, value in enumerate(tail[1:], start=1) if value]
     # "GPU NUMA ID" is always filled and stands behind an extra tab: alone and far out, it is not the affinity.

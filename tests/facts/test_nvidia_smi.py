@@ -295,6 +295,35 @@ def test_a_query_that_names_no_card_is_refused(text: str, words: str) -> None:
         parse_query(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "cards"),
+    [
+        pytest.param(
+            "GPU models and configuration:\nGPU 0: NVIDIA L40\nGPU 1: Tesla T4\n\nNvidia driver version: 550.54.14\n",
+            [(0, "NVIDIA L40", None), (1, "Tesla T4", None)],
+            id="an environment",
+        ),
+        pytest.param("GPU 0,1: NVIDIA L40", [(0, "NVIDIA L40", None), (1, "NVIDIA L40", None)], id="several of a kind"),
+        pytest.param("GPU0: NVIDIA L40, 46068 MiB, driver 590.44.01", [(0, "NVIDIA L40", 46068)], id="with its memory"),
+        pytest.param(
+            "GPU 0: NVIDIA L40 (UUID: GPU-x)\n\t Link 0: 14.062 GB/s\n", [(0, "NVIDIA L40", None)], id="nvlink -s"
+        ),
+    ],
+)
+def test_a_list_of_cards_without_uuids(text: str, cards: list[tuple[object, ...]]) -> None:
+    reading = parse_list(text)
+    assert [(card.index, card.name, card.memory_total_mib) for card in reading.cards] == cards
+    assert all(card.uuid is None for card in reading.cards)
+    assert reading.damage == ()
+    assert parse_text(text) == reading
+
+
+@pytest.mark.parametrize("line", ["GPU 0: NVIDIA L40 (UUID: GPU-6f8", "GPU 0: 00000000:01:00.0", "GPU 0: is hot"])
+def test_a_line_that_is_no_card_of_a_list_is_none(line: str) -> None:
+    with pytest.raises(ParseError, match="no card listed"):
+        parse_list(line)
+
+
 def test_a_query_names_faulty_cards_and_torn_lines() -> None:
     reading = parse_query("index, name, memory.total [MiB]\n0, NVIDIA L40, [GPU is lost]\n1, NVIDIA\n")
     assert reading.cards[0].fault == "GPU is lost"
