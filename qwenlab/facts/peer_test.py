@@ -156,12 +156,21 @@ def _values(seed: int) -> ctypes.Array[ctypes.c_char]:
 
 
 def test_pair(a: str, b: str) -> dict[str, Any]:
-    """Test one pair in this process: verdict "ok", "refused" or "wrong"; raises `CudaError` when a call fails."""
-    cuda = Cuda()
-    first, second = cuda.device(a), cuda.device(b)
-    if not (cuda.can_access(first, second) and cuda.can_access(second, first)):
-        return {"verdict": "refused", "detail": "the driver grants no peer access"}
-    sides = Side(cuda, first, 1), Side(cuda, second, 2)
+    """Test one pair in this process: verdict "ok", "refused", "wrong", or "untested" when one card alone fails already.
+
+    A card without room for its buffers, as beside an engine that serves, says nothing about the way to the other.
+
+    Raises:
+        CudaError: a call between the two cards failed.
+    """
+    try:
+        cuda = Cuda()
+        first, second = cuda.device(a), cuda.device(b)
+        if not (cuda.can_access(first, second) and cuda.can_access(second, first)):
+            return {"verdict": "refused", "detail": "the driver grants no peer access"}
+        sides = Side(cuda, first, 1), Side(cuda, second, 2)
+    except (OSError, CudaError) as error:
+        return {"verdict": "untested", "detail": str(error)}
     for here, there in (sides, sides[::-1]):
         here.use()
         cuda.call("cuCtxEnablePeerAccess", there.context, ctypes.c_uint(0))
@@ -229,7 +238,7 @@ def main(argv: list[str]) -> int:
     if arguments.pair:
         try:
             print(json.dumps(test_pair(*arguments.uuids)))
-        except (OSError, CudaError) as error:
+        except CudaError as error:
             print(json.dumps({"verdict": "failed", "detail": str(error)}))
         return 0
     print(json.dumps(run_all(arguments.uuids, arguments.limit, arguments.marker), indent=1))

@@ -22,12 +22,16 @@ PEER_RECORD = "/var/lib/qwenlab/peer-test.json"
 _PROGRAM = Path(__file__).with_name("peer_test.py")
 _MARKER = "/var/lib/qwen/peer-test-started"
 _UUID = re.compile(r"GPU-[0-9a-fA-F-]{36}")
+UNTESTED = "untested"
 _BAD = {"hang": "hangs", "wrong": "delivers wrong values", "froze": "froze the machine", "failed": "fails"}
 
 
 @dataclass(frozen=True)
 class PeerVerdict:
-    """One pair by UUID: "ok", "refused", "wrong", "hang", "froze" or "failed"; `gb_s` of the slower direction."""
+    """One pair by UUID: "ok", "refused", "wrong", "hang", "froze", "failed", or "untested".
+
+    `untested` says that a card could not take part; `gb_s` is that of the slower direction.
+    """
 
     a: str
     b: str
@@ -43,8 +47,9 @@ class PeerRecord(Record):
     verdicts: tuple[PeerVerdict, ...]
 
     def with_newer(self, verdicts: Iterable[PeerVerdict]) -> PeerRecord:
-        """The record with these verdicts in place of older ones on the same pairs."""
-        found = {frozenset((one.a, one.b)): one for one in (*self.verdicts, *verdicts)}
+        """The record with these verdicts in place of older ones on the same pairs; "untested" is none."""
+        tested = (one for one in verdicts if one.verdict != UNTESTED)
+        found = {frozenset((one.a, one.b)): one for one in (*self.verdicts, *tested)}
         return PeerRecord(fingerprint=self.fingerprint, verdicts=tuple(found.values()))
 
 

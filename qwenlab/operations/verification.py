@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 from pyinfra import logger
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
@@ -11,7 +11,14 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
-from qwenlab.facts.peer_verdicts import PEER_RECORD, PeerRecord, PeerTest, PeerVerdict, TestedPeers
+from qwenlab.facts.peer_verdicts import (
+    PEER_RECORD,
+    UNTESTED,
+    PeerRecord,
+    PeerTest,
+    PeerVerdict,
+    TestedPeers,
+)
 from qwenlab.facts.verification import VerifyResults
 from qwenlab.operations.paths import put_with_folders
 from qwenlab.operations.planning import host_inventory, plan_of
@@ -20,7 +27,9 @@ from qwenlab.remote import LIBRARY
 from qwenlab.render import RemoteFile
 from qwenlab.settings import Settings
 
-BAD = ("wrong", "hang", "froze", "failed")
+NO_PEERS = "the next deploy plans without peer access between these cards"
+BAD = dict.fromkeys(("wrong", "hang", "froze", "failed"), NO_PEERS)
+NOT_TESTED = "nothing follows from that for the plan: stop what holds the cards (systemctl stop qwen) and test again"
 
 
 @operation(is_idempotent=False)
@@ -57,12 +66,17 @@ def peers(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     verdicts = host.get_fact(PeerTest, uuids=uuids)
     if inventory.fingerprint:
         yield from _keep(inventory.fingerprint, verdicts)
-    bad = [verdict for verdict in verdicts if verdict.verdict in BAD]
-    if bad:
-        found = (f"peer access {one.a} - {one.b}: {one.verdict}: {one.detail}" for one in bad)
-        yield refusal([*found, "the next deploy plans without peer access between these cards"])
+    if reasons := [*_reasons(verdicts, BAD), *_reasons(verdicts, {UNTESTED: NOT_TESTED})]:
+        yield refusal(reasons)
     else:
         yield FunctionCommand(_show_peers, [verdicts], {})
+
+
+def _reasons(verdicts: list[PeerVerdict], words: Mapping[str, str]) -> list[str]:
+    """A line for each pair with one of these verdicts, and what follows from it."""
+    found = [one for one in verdicts if one.verdict in words]
+    lines = [f"peer access {one.a} - {one.b}: {one.verdict}: {one.detail}" for one in found]
+    return [*lines, *dict.fromkeys(words[one.verdict] for one in found)]
 
 
 def _keep(fingerprint: str, verdicts: list[PeerVerdict]) -> Generator[StringCommand, None, None]:

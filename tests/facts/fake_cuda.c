@@ -14,7 +14,7 @@ static int peers_enabled;
 
 status cuInit(unsigned flags) { return flags || is("no-driver") ? 100 : 0; }
 status cuGetErrorName(status error, const char **name) {
-    *name = error == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_UNKNOWN";
+    *name = error == 100 ? "CUDA_ERROR_NO_DEVICE" : error == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_UNKNOWN";
     return 0;
 }
 status cuDeviceGetCount(int *count) { *count = 2; return 0; }
@@ -40,7 +40,10 @@ status cuCtxEnablePeerAccess(void *context, unsigned flags) {
     peers_enabled++;
     return is("fail") ? 999 : 0;
 }
-status cuMemAlloc_v2(uint64_t *pointer, size_t size) { *pointer = (uint64_t)(uintptr_t)malloc(size); return 0; }
+status cuMemAlloc_v2(uint64_t *pointer, size_t size) {
+    *pointer = is("full") ? 0 : (uint64_t)(uintptr_t)malloc(size);
+    return *pointer ? 0 : 2;
+}
 status cuMemsetD32_v2(uint64_t pointer, unsigned value, size_t count) {
     memset((void *)(uintptr_t)pointer, (int)value, 4 * count);
     return 0;

@@ -65,6 +65,21 @@ def test_a_newer_verdict_replaces_the_one_on_the_same_pair_whatever_the_order(pa
     assert record(pair, "hang").with_newer([turned, other]).verdicts == (turned, other)
 
 
+def test_a_card_that_could_not_take_part_leaves_the_verdict_as_it_was(pair: HostInventory) -> None:
+    assert record(pair, "ok").with_newer([verdict(pair, "untested")]) == record(pair, "ok")
+
+
+def test_a_card_that_could_not_take_part_fails_the_host_with_what_to_do(
+    pair: HostInventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "host_inventory", lambda _settings: pair)
+    answers = {"peer_test.py": json.dumps([vars(verdict(pair, "untested"))])}
+    *_, (last, reasons) = commands(verification.peers, answers, settings=SETTINGS)
+    assert last == "refused"
+    assert "systemctl stop qwen" in reasons
+    assert "plans without peer access" not in reasons
+
+
 @pytest.mark.parametrize(("word", "refused"), [("ok", False), ("refused", False), ("hang", True), ("wrong", True)])
 def test_the_verdicts_are_written_down_before_the_host_fails(
     pair: HostInventory, word: str, refused: bool, monkeypatch: pytest.MonkeyPatch
