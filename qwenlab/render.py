@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan
+from qwenlab.planner.plan import EnginePlan, HostPlan
 from qwenlab.remote import LIBRARY
-from qwenlab.service.gate_file import END, gate_file
+from qwenlab.service.gate_file import END, Start, gate_file
 from qwenlab.settings import Settings
 
 PACKAGED = Path(__file__).parent / "templates"  # in a wheel; in a clone they lie at its top
@@ -84,22 +84,24 @@ def _card_units(settings: Settings) -> tuple[str, ...]:
 
 def _engine_files(engine: EnginePlan, unit: Unit, settings: Settings) -> dict[str, RemoteFile]:
     """What one unit instance is started with."""
-    asked = gate_file(
-        engine,
+    start = Start(
         gpus=unit.gpus,
         host=settings.engine_address,
         port=unit.port,
-        checkpoints=[checkpoint_directory(one, settings) for one in (engine.checkpoint, engine.drafter) if one],
+        wait_s=settings.gate_wait_s,
         release=f"{settings.release_directory}/current",
         home=settings.home,
-        files=[f"{ENGINES}/{unit.name}.{kind}" for kind in ("yaml", "env")],
-        secrets=[API_KEY] if settings.has_key else [],
-        wait_s=settings.gate_wait_s,
+        checkpoints=tuple(
+            one.directory(settings.model_directory) for one in (engine.checkpoint, engine.drafter) if one
+        ),
+        files=tuple(f"{ENGINES}/{unit.name}.{kind}" for kind in ("yaml", "env")),
+        secrets=(API_KEY,) if settings.has_key else (),
     )
+    asked = json.dumps(gate_file(engine, start), indent=1)
     files = {
         f"{ENGINES}/{unit.name}.yaml": RemoteFile(_yaml(unit.args) + END, "640", group=settings.user),
         f"{ENGINES}/{unit.name}.env": RemoteFile(environment_file(unit.env) + END, "640", group=settings.user),
-        f"{ENGINES}/{unit.name}.gate.json": RemoteFile(json.dumps(asked, indent=1) + "\n", "640", group=settings.user),
+        f"{ENGINES}/{unit.name}.gate.json": RemoteFile(f"{asked}\n", "640", group=settings.user),
     }
     if unit.gpus:
         text = template("systemd/cards.conf.j2", gpus=unit.gpus)
@@ -128,7 +130,7 @@ def _apt_conf(settings: Settings) -> str:
 def units_of(engine: EnginePlan, settings: Settings) -> list[Unit]:
     """The unit instances of one engine, in rank order. Only the first listens."""
     args = {
-        "model": checkpoint_directory(engine.checkpoint, settings),
+        "model": engine.checkpoint.directory(settings.model_directory),
         "served-model-name": list(settings.served_model_names),
         "host": settings.engine_address,
         "port": engine.port,
@@ -148,11 +150,6 @@ def units_of(engine: EnginePlan, settings: Settings) -> list[Unit]:
         port = engine.port if process.node_rank == 0 else None
         units.append(Unit(name, {**args, **process.args}, env, port, process.gpus))
     return units
-
-
-def checkpoint_directory(checkpoint: Checkpoint, settings: Settings) -> str:
-    """Where a checkpoint lies on the host."""
-    return f"{settings.model_directory}/{checkpoint.place}"
 
 
 def _yaml(args: dict[str, Any]) -> str:

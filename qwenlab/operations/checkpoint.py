@@ -16,7 +16,7 @@ from qwenlab.engine.release import BuildStep
 from qwenlab.facts.checkpoints import CheckpointState, CheckpointStates, HostAddresses, UnusedCheckpoints
 from qwenlab.operations.checkpoint_job import base_of, checkpoints_of, job_of, unit_of
 from qwenlab.operations.checkpoint_lab import Lab, Served, lab_of
-from qwenlab.operations.checkpoint_progress import follow
+from qwenlab.operations.checkpoint_progress import Fetch, follow
 from qwenlab.operations.checkpoint_units import start_fetch, start_server, stop_server
 from qwenlab.operations.connection import address_of, connector_arguments
 from qwenlab.operations.engine import engine_state, wanted_release
@@ -27,13 +27,13 @@ from qwenlab.operations.refusal import refusal
 from qwenlab.planner.plan import Checkpoint
 from qwenlab.remote import LIBRARY
 from qwenlab.remote.generation import KEPT
-from qwenlab.render import ETC, checkpoint_directory
+from qwenlab.render import ETC
 from qwenlab.settings import Settings
 
 
 def whole_places(settings: Settings, wanted: list[Checkpoint]) -> frozenset[str]:
     """Places of those checkpoints that are whole on the current host, as far as `qwen_verify_models` looks."""
-    places = {checkpoint_directory(one, settings): one.place for one in wanted}
+    places = {one.directory(settings.model_directory): one.place for one in wanted}
     if not places:
         return frozenset()
     found = host.get_fact(CheckpointStates, how=settings.verify_models, directories=tuple(places))
@@ -104,7 +104,8 @@ def fetch(
             job |= {"endpoint": served.url, "manifest": served.manifest, "token": None, "source": "peer"}
         unit = unit_of(job["directory"])
         yield start_fetch(settings, python, unit, job)
-        yield FunctionCommand(follow, [unit, job["status"], one.repo, job["deploy"], connector_arguments()], {})
+        begun = Fetch(unit, job["status"], one.repo, job["deploy"])
+        yield FunctionCommand(follow, [begun, connector_arguments()], {})
 
 
 def interpreter(settings: Settings, steps: tuple[BuildStep, ...], given: str | None) -> tuple[str, tuple[str, ...]]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from qwenlab.engine.release import CA_BUNDLE, proxies
 from qwenlab.planner.plan import Checkpoint, HostPlan
-from qwenlab.render import checkpoint_directory
 from qwenlab.settings import Settings
 
 RUN = "/run/qwen-fetch"
@@ -33,7 +32,7 @@ def unit_of(directory: str) -> str:
 def job_of(checkpoint: Checkpoint, settings: Settings, token: str | None) -> dict[str, Any]:
     """The job that fetches a checkpoint and prepares it where the plan says so; `token` is the hub's."""
     base = base_of(checkpoint)
-    directory = checkpoint_directory(base, settings)
+    directory = base.directory(settings.model_directory)
     job: dict[str, Any] = {
         "repo": base.repo,
         "revision": base.revision,
@@ -55,6 +54,6 @@ def job_of(checkpoint: Checkpoint, settings: Settings, token: str | None) -> dic
         },
     }
     if checkpoint.preparation is not None:
-        target = checkpoint_directory(checkpoint, settings)
+        target = checkpoint.directory(settings.model_directory)
         job["prepare"] = {"directory": target, "recipe": checkpoint.preparation}
     return job

@@ -68,30 +68,45 @@ def parse_report(lines: list[str]) -> Report:
     return Report(active)
 
 
+@dataclass(frozen=True)
+class Fetch:
+    """A fetch to be followed.
+
+    Attributes:
+        unit, status: the unit on the host that does it, and the file in which that says how far it is.
+        label: the repository, for people.
+        deploy: the id that our own job names: a fetch that names another was begun by another deploy.
+    """
+
+    unit: str
+    status: str
+    label: str
+    deploy: str
+
+
 def follow(
     state: State,
     host: Host,
-    unit: str,
-    status: str,
-    label: str,
-    deploy: str,
+    fetch: Fetch,
     arguments: dict[str, Any],
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
     """Show how far a fetch is until it has ended; whether it ended well. The fetch itself needs nobody to follow it.
 
-    `deploy` is the id that our own job names: a fetch that names another was begun by another deploy.
+    Args:
+        arguments: how commands on the host become root.
     """
-    command = poll_command(unit, status)
+    command = poll_command(fetch.unit, fetch.status)
     lost, others = 0, False
-    with Shown(host, label) as shown:
+    with Shown(host, fetch.label) as shown:
         while True:
             lines = _ask(host, command, arguments)
             if lines is None:
                 lost += 1
                 if lost >= LOST_POLLS:
                     host.log_styled(
-                        f"the connection is gone; the fetch of {label} goes on on the host: deploy again to follow it",
+                        f"the connection is gone; the fetch of {fetch.label} goes on on the host: deploy again to "
+                        "follow it",
                         fg="red",
                         log_func=logger.error,
                     )
@@ -101,11 +116,11 @@ def follow(
                 continue
             lost = 0
             report = parse_report(lines)
-            if report.deploy not in ("", deploy) and not others:
+            if report.deploy not in ("", fetch.deploy) and not others:
                 others = True
-                host.log(f"another deploy fetches {label} on this host: waiting for it")
+                host.log(f"another deploy fetches {fetch.label} on this host: waiting for it")
             if not report.active:
-                return _end(host, unit, label, report, arguments)
+                return _end(host, fetch, report, arguments)
             shown.tell(report.reading)
             sleep(POLL_S)
 
@@ -118,17 +133,19 @@ def _ask(host: Host, command: StringCommand, arguments: dict[str, Any]) -> list[
     return output.stdout_lines if success else None
 
 
-def _end(host: Host, unit: str, label: str, report: Report, arguments: dict[str, Any]) -> bool:
+def _end(host: Host, fetch: Fetch, report: Report, arguments: dict[str, Any]) -> bool:
     if report.state == "done":
         host.log(report.reading.message)
         return True
     words = report.reading.message
     if report.state != "failed":
-        journal = StringCommand(f"journalctl --no-pager --output=cat --lines=3 --unit={shlex.quote(unit)} || true")
+        journal = StringCommand(
+            f"journalctl --no-pager --output=cat --lines=3 --unit={shlex.quote(fetch.unit)} || true"
+        )
         tail = _ask(host, journal, arguments) or []
         words = (
-            f"the fetch of {label} was killed ({' / '.join(tail) or 'no word in its journal'}): out of memory or "
-            f"stopped by hand? See journalctl -u {unit}; deploy again, what is fetched is kept"
+            f"the fetch of {fetch.label} was killed ({' / '.join(tail) or 'no word in its journal'}): out of memory or "
+            f"stopped by hand? See journalctl -u {fetch.unit}; deploy again, what is fetched is kept"
         )
     host.log_styled(words, fg="red", log_func=logger.error)
     return False

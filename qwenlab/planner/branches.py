@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan
-from qwenlab.planner.render import checkpoint_directory
 
 COMMIT_DIGITS = 40
 
@@ -34,7 +33,7 @@ def _with_commits(engine: EnginePlan, commits: Mapping[str, str], models: str) -
         if one is None or _base(one, models) not in commits:
             return one
         at_commit = one.model_copy(update={"revision": commits[_base(one, models)]})
-        places[checkpoint_directory(models, one)] = checkpoint_directory(models, at_commit)
+        places[one.directory(models)] = at_commit.directory(models)
         return at_commit
 
     changes = {"checkpoint": pin(engine.checkpoint), "drafter": pin(engine.drafter)}
@@ -43,7 +42,7 @@ def _with_commits(engine: EnginePlan, commits: Mapping[str, str], models: str) -
 
 def _base(one: Checkpoint, models: str) -> str:
     """Where the repository's own files lie: what is prepared from them lies beside."""
-    return f"{models}/{one.repo}/{one.revision}"
+    return one.model_copy(update={"preparation": None}).directory(models)
 
 
 def _moved(value: Any, places: Mapping[str, str]) -> Any:

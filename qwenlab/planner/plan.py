@@ -42,6 +42,10 @@ class Checkpoint(Record):
         """Where what is served lies below the model directory."""
         return f"{self.repo}/{self.revision}" + (f".{self.preparation}" if self.preparation else "")
 
+    def directory(self, models: str) -> str:
+        """Where what is served lies on a host whose model directory is `models`."""
+        return f"{models}/{self.place}"
+
 
 class Speculation(Record):
     """Speculative decoding: vLLM's method name and draft tokens per step."""

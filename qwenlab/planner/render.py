@@ -114,8 +114,8 @@ def context_of(shape: EngineShape, index: int, settings: Settings, inventory: Ho
         blocks=budget.pool.num_blocks if budget.pool else None,
         kv_bytes=budget.kv_bytes or None,
         utilization=utilization(shape, budget),
-        model_path=checkpoint_directory(settings.model_directory, _checkpoint(spec)),
-        drafter_path=checkpoint_directory(settings.model_directory, _checkpoint(drafter)) if drafter else None,
+        model_path=_checkpoint(spec).directory(settings.model_directory),
+        drafter_path=_checkpoint(drafter).directory(settings.model_directory) if drafter else None,
         served_names=tuple(settings.served_model_names),
         host=settings.engine_address,
         port=settings.port + index,
@@ -123,11 +123,6 @@ def context_of(shape: EngineShape, index: int, settings: Settings, inventory: Ho
         multicast=settings.nvlink_multicast,
         tuned_block_fp8=settings.tuned_block_fp8,
     )
-
-
-def checkpoint_directory(models: str, checkpoint: Checkpoint) -> str:
-    """Where a checkpoint lies below the host's model directory."""
-    return f"{models}/{checkpoint.place}"
 
 
 def utilization(shape: EngineShape, budget: Budget) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from qwenlab.planner.plan import EnginePlan, RankMemory
@@ -16,41 +17,44 @@ SHM_RANKS_MIB = 1024
 # access moves data through it (NCCL user guide, "Shared Memory": 1 GiB for containers).
 
 
-def gate_file(
-    engine: EnginePlan,
-    *,
-    gpus: tuple[str, ...],
-    host: str,
-    port: int | None,
-    checkpoints: list[str],
-    release: str,
-    home: str,
-    files: list[str],
-    secrets: list[str],
-    wait_s: int,
-) -> dict[str, Any]:
-    """The gate file of one process of an engine; JSON-able.
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What one process of an engine is started with.
 
-    Args:
-        gpus: UUIDs of the process's cards; memory is asked for on these alone.
+    Attributes:
+        gpus: UUIDs of its cards; memory is asked for on these alone.
         port: where it listens; None when another process of the engine does.
-        files: what it is started with; each ends in `END`.
         wait_s: how long to wait for what may pass: a dying process, a taken port [seconds].
+        release, home: directories.
+        checkpoints: directories; files: settings and variables, each of which ends in `END`.
     """
-    need = {rank.gpu: needed_mib(rank) for rank in engine.memory if rank.gpu in gpus}
+
+    gpus: tuple[str, ...]
+    host: str
+    port: int | None
+    wait_s: int
+    release: str
+    home: str
+    checkpoints: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+
+def gate_file(engine: EnginePlan, start: Start) -> dict[str, Any]:
+    """The gate file of one process of an engine; JSON-able."""
     ranks = engine.tp * engine.pp * engine.dp
     return {
-        "cards": list(gpus),
-        "need_mib": need,
-        "host": host,
-        "port": port,
-        "checkpoints": checkpoints,
-        "release": release,
-        "home": home,
-        "files": files,
-        "secrets": secrets,
+        "cards": start.gpus,
+        "need_mib": {rank.gpu: needed_mib(rank) for rank in engine.memory if rank.gpu in start.gpus},
+        "host": start.host,
+        "port": start.port,
+        "checkpoints": start.checkpoints,
+        "release": start.release,
+        "home": start.home,
+        "files": start.files,
+        "secrets": start.secrets,
         "shm_mib": SHM_RANKS_MIB if ranks > 1 else SHM_SINGLE_MIB,
-        "wait_s": wait_s,
+        "wait_s": start.wait_s,
     }
 
 

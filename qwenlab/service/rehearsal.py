@@ -9,10 +9,10 @@ from typing import Any
 from qwenlab.planner.plan import Checkpoint, EnginePlan, HostPlan
 from qwenlab.rehearsal.engine_log import EngineLog, RankUse
 from qwenlab.remote import LIBRARY
-from qwenlab.render import checkpoint_directory, engine_unit, environment_file, units_of
+from qwenlab.render import engine_unit, environment_file, units_of
 from qwenlab.service.calibration import SHOW_TRANSPORTS, transports_noted
 from qwenlab.service.diagnosis import diagnose
-from qwenlab.service.gate_file import gate_file
+from qwenlab.service.gate_file import Start, gate_file
 from qwenlab.settings import Settings
 
 RUN = "/run/qwen-rehearsal"
@@ -69,7 +69,7 @@ def _checkpoint(
     fetched = {
         **own,
         "environment": {**own.get("environment", {}), "HF_HOME": f"{MODELS}/.huggingface"},
-        "directory": f"{MODELS}/{base.place}",
+        "directory": base.directory(MODELS),
         "models": MODELS,
         "status": f"{MODELS}/.fetch.json",
         "weights": False,
@@ -79,8 +79,8 @@ def _checkpoint(
     if fetched["source"] == "peer":
         fetched["source"] = "hub"
     return {
-        "directory": f"{MODELS}/{checkpoint.place}",
-        "whole": checkpoint_directory(checkpoint, settings),
+        "directory": checkpoint.directory(MODELS),
+        "whole": checkpoint.directory(settings.model_directory),
         "recipe": checkpoint.preparation,
         "job": fetched,
     }
@@ -89,21 +89,17 @@ def _checkpoint(
 def _engine(engine: EnginePlan, settings: Settings, release: str) -> dict[str, Any]:
     units = []
     for one in units_of(engine, settings):
-        asked = gate_file(
-            engine,
+        start = Start(
             gpus=one.gpus,
             host="127.0.0.1",
             port=one.port,
-            checkpoints=[],
+            wait_s=settings.gate_wait_s,
             release=release,
             home="/var/tmp",
-            files=[],
-            secrets=[],
-            wait_s=settings.gate_wait_s,
         )
         args = {**_moved(one.args, settings), "host": "127.0.0.1", "load-format": "dummy"}
         environment = environment_file(_moved(one.env, settings))
-        units.append({"name": one.name, "args": args, "environment": environment, "gate": asked})
+        units.append({"name": one.name, "args": args, "environment": environment, "gate": gate_file(engine, start)})
     return {"name": engine.name, "cards": list(engine.gpus), "units": units}
 
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from qwenlab.operations import progress_board
-from qwenlab.operations.checkpoint_progress import LOST_POLLS, follow
+from qwenlab.operations.checkpoint_progress import LOST_POLLS, Fetch, follow
 from qwenlab.operations.progress import Reading
 from qwenlab.operations.progress_board import Board
 
@@ -61,7 +61,8 @@ class Rack:
         """The end of a fetch that this host runs."""
         nowhere: Any = None
         here: Any = self
-        return follow(nowhere, here, "qwen-fetch-1", "/run/x.json", "a/b", "mine", {}, sleep=lambda _: None)
+        fetch = Fetch("qwen-fetch-1", "/run/x.json", "a/b", "mine")
+        return follow(nowhere, here, fetch, {}, sleep=lambda _: None)
 
 
 def test_without_a_terminal_each_phase_is_a_line_and_the_last_word_is_the_fetch_s(
