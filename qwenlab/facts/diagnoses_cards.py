@@ -75,6 +75,14 @@ def peers(findings: Findings) -> Iterable[Diagnosis]:
     refused = sorted({pair.peer_refusal for pair in plain if pair.peer_read is False and pair.peer_refusal})
     if refused:
         yield info("peer_access_not_granted", f"The driver grants no peer access over PCIe ({', '.join(refused)}).")
+    for pair in findings.host.pairs:
+        if pair.nvlink_lanes and pair.peer_read is False:
+            yield warning(
+                "nvlink_refused",
+                f"Cards {pair.a} and {pair.b} have {pair.nvlink_lanes} NVLinks between them, and the driver grants no "
+                f"peer access ({pair.peer_refusal}): look for NVreg_ options in /etc/modprobe.d and, in a virtual "
+                "machine, at how the cards are passed through.",
+            )
     consumer = any(card.spec and not card.spec.p2p_by_driver for card in findings.cards)
     if any(pair.peer_read for pair in plain):
         extra = "; on GeForce cards it proves a patched module, whatever the version says" if consumer else ""

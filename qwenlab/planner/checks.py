@@ -27,6 +27,7 @@ TELLING = frozenset(
     {
         "bar1_full",
         "kernel_too_old",
+        "nvlink_refused",
         "source_damaged",
         "source_unreadable",
         "sources_disagree",

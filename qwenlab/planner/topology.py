@@ -37,7 +37,7 @@ def link_word(pair: GpuPair | None) -> str:
     if pair.nvswitch:
         return "NVSwitch"
     if pair.nvlink_lanes:
-        return f"NV{pair.nvlink_lanes}"
+        return f"NV{pair.nvlink_lanes}" + ("" if peer_access(pair) else " refused")
     path = pair.ancestor.value if pair.ancestor else "PCIe"
     return f"{path} peer" if peer_access(pair) else path
 

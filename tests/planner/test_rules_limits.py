@@ -106,6 +106,12 @@ def test_the_choice_keeps_every_limit() -> None:
 PEERS: list[tuple[str, GpuPair | None, bool]] = [
     ("nobody said", None, False),
     ("a bridge", NVLINK, True),
+    ("a bridge that the driver does not use", NVLINK.model_copy(update={"peer_read": False}), False),
+    (
+        "a bridge that the test finds working all the same",
+        NVLINK.model_copy(update={"peer_read": False, "measured_peer_ok": True}),
+        True,
+    ),
     ("driver grants", peers(Ancestor.PHB), True),
     ("driver refuses", NO_PEER, False),
     ("granted, test failed", peers(Ancestor.PHB, ok=False), False),

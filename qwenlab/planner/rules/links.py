@@ -25,15 +25,16 @@ def bridged(pair: GpuPair | None) -> bool:
 def peer_access(pair: GpuPair | None) -> bool:
     """Whether the two cards may read and write each other's memory.
 
-    A live, value-checked test outranks the driver's word; where nobody said anything only a bridge counts, since
-    consumer drivers refuse peer access over PCIe.
+    A live, value-checked test outranks the driver's word, and that outranks a bridge: its links may be up while the
+    driver refuses (a registry key, a hypervisor). Where nobody said anything only a bridge counts, since consumer
+    drivers refuse peer access over PCIe.
     """
     if pair is None:
         return False
     if pair.measured_peer_ok is not None:
         return pair.measured_peer_ok
     if bridged(pair):
-        return True
+        return pair.peer_read is not False and pair.peer_write is not False
     return pair.peer_read is True and pair.peer_write is not False
 
 
