@@ -13,6 +13,8 @@ from typing import Any
 
 from qwenlab.remote.common.documents import document
 from qwenlab.remote.common.engine_api import address, metrics, total
+from qwenlab.remote.gating.look import Gate
+from qwenlab.remote.gating.release import check_release
 
 ETC = Path("/etc/qwen")
 KEY = ETC / "secrets/api_key"
@@ -88,13 +90,26 @@ def driver() -> str | None:
     return rows[0] if rows and rows[0][:1].isdigit() else None
 
 
-def current_release(unit: Path = UNIT) -> str | None:
-    """The release that the engines' unit starts; it names the place: settings may have asked for another since."""
+def current_place(unit: Path = UNIT) -> str | None:
+    """The link to the release that the engines' unit starts: settings may have asked for another place since."""
     try:
-        place = PLACE.search(unit.read_text())
-        return os.readlink(place.group(1)).rsplit("/", 1)[-1] if place else None
+        found = PLACE.search(unit.read_text())
     except OSError:
         return None
+    return found.group(1) if found else None
+
+
+def current_release(place: str | None) -> str | None:
+    """The name of the release behind that link."""
+    try:
+        return os.readlink(place).rsplit("/", 1)[-1] if place else None
+    except OSError:
+        return None
+
+
+def release_problems(place: str | None) -> list[str]:
+    """What the gate would say of that release at an engine's next start."""
+    return [problem.text for problem in check_release(Gate({"release": place}))] if place else []
 
 
 def kernel() -> list[str]:
@@ -127,8 +142,10 @@ def status() -> dict[str, Any]:
                 "journal": lines.splitlines(),
             }
         )
+    place = current_place()
     return {
-        "release": current_release(),
+        "release": current_release(place),
+        "release_problems": release_problems(place),
         "vllm": plan.get("vllm"),
         "driver": driver(),
         "enabled": ask("systemctl", "is-enabled", "qwen.service").strip() == "enabled",

@@ -145,6 +145,8 @@ class Report:
         found = list(self.notes)
         if self.engines and self.status.get("enabled") is False:
             found.append("drift: qwen.service is not enabled: after a reboot nothing would be started")
+        problems = self.status.get("release_problems", [])
+        found += [f"drift: no engine would be started again: {text}" for text in problems]
         failed = self.status.get("failed") or {}
         if failed:
             found.append(

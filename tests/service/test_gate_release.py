@@ -11,6 +11,7 @@ import pytest
 
 from qwenlab.operations.patch import series_steps
 from qwenlab.patches.applier import apply_job
+from qwenlab.remote import status
 from qwenlab.remote.gating.look import CONFIG, Gate
 from qwenlab.remote.gating.release import PATCHES, RECEIPT, check_release
 from tests.patches.test_applier import FILES, job_of
@@ -82,6 +83,15 @@ def test_a_change_by_hand_is_refused_with_what_to_do(
         assert words in text
         assert f"rm {release}/release.json; and deploy again" in text
         assert "qwen_extra_patches" in text
+
+
+def test_the_status_tells_it_before_a_start_does(release: Path, tmp_path: Path) -> None:
+    unit = tmp_path / "unit"
+    unit.write_text(f"[Service]\nExecStart={release}/venv/bin/python engine.py\n")
+    place = status.current_place(unit)
+    assert (status.current_release(place), status.release_problems(place)) == ("one", [])
+    append(release / SITE / "vllm/engine.py")
+    assert status.release_problems(place) == told(release)
 
 
 def test_several_changed_files_are_counted(release: Path) -> None:

@@ -88,6 +88,7 @@ def test_words_that_hold_while_an_engine_runs_are_left_out_when_it_does_not(stat
     ("host", "words"),
     [
         ({"enabled": False}, "qwen.service is not enabled"),
+        ({"release_problems": ["x.py is not as"]}, "drift: no engine would be started again: x.py is not as"),
         (
             {"failed": {"release": "cuda-2", "at": "2026-01-02T00:00:00Z", "reason": "it did not start"}},
             "release cuda-2 failed at 2026-01-02T00:00:00Z (it did not start) and was rolled back; try the same again "
