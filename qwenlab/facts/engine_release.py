@@ -18,7 +18,9 @@ done
 cd @RELEASES@ 2>/dev/null || exit 0
 echo "current=$(readlink current)"
 for release in releases/*/release.json; do
-    [ -e "$release" ] && echo "complete=$(stat -c %Y "$release") $(basename "$(dirname "$release")")"
+    # the interpreter is a link to the distribution's or uv's, which may have been removed since
+    [ -e "$release" ] && [ -x "${release%/*}/venv/bin/python" ] &&
+        echo "complete=$(stat -c %Y "$release") $(basename "${release%/*}")"
 done
 true
 """

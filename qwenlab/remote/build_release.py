@@ -76,7 +76,7 @@ def main() -> int:
     releases.mkdir(parents=True, exist_ok=True)
     try:
         with lock(releases / ".lock"):
-            if (final / "release.json").exists():
+            if whole(final):
                 say(f"release {job['id']} is already there")
                 return 0
             sweep(releases)
@@ -99,12 +99,16 @@ def lock(path: Path) -> Iterator[None]:
         yield
 
 
+def whole(release: Path) -> bool:
+    """Whether a release has its mark and an interpreter that is there: a link, whose target may have been removed."""
+    return (release / "release.json").exists() and os.access(release / "venv/bin/python", os.X_OK)
+
+
 def sweep(releases: Path) -> None:
-    """Remove what interrupted builds left, and releases that were renamed without their mark."""
+    """Remove what interrupted builds left, and releases without their mark or interpreter, which nothing can run."""
     for path in releases.iterdir():
-        unfinished = path.name.endswith(".partial") or not (path / "release.json").exists()
-        if path.is_dir() and unfinished:
-            say(f"removing the remains of an interrupted build: {path.name}")
+        if path.is_dir() and (path.name.endswith(".partial") or not whole(path)):
+            say(f"removing what is no whole release: {path.name}")
             shutil.rmtree(path)
 
 

@@ -25,6 +25,8 @@ class _Symptom:
     text: str
 
 
+# a deploy alone builds nothing where a release has its mark
+_REBUILD = "remove its release.json (below qwen_release_directory, in current/) and deploy again, which builds it anew"
 _SYMPTOMS = (
     # the first that fits a line wins. Xid numbers: NVIDIA, "Xid Errors" (docs.nvidia.com/deploy/xid-errors)
     _Symptom(
@@ -101,7 +103,7 @@ _SYMPTOMS = (
     _Symptom(
         "compiler-headers",
         re.compile(r"CUDA compiler and CUDA toolkit headers are incompatible"),
-        "nvcc and the CUDA headers beside the engine are of different versions: packages were changed; deploy again",
+        f"nvcc and the CUDA headers in the release are of different versions, so packages were changed: {_REBUILD}",
     ),
     _Symptom(
         "compiler-old",
@@ -187,7 +189,7 @@ _SYMPTOMS = (
         ),
         "the cards could not talk to each other: run plays/verify.py with qwen_verify_peers = True",
     ),
-    _Symptom("import", re.compile(r"(?:ImportError|ModuleNotFoundError): "), "the release is broken: deploy again"),
+    _Symptom("import", re.compile(r"(?:ImportError|ModuleNotFoundError): "), f"the release is broken: {_REBUILD}"),
     _Symptom("disk", re.compile(r"No space left on device"), "a disk is full: free room"),
     _Symptom(
         "start-limit",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
@@ -30,6 +34,18 @@ def test_releases_are_listed_newest_first_and_the_distribution_s_python_first() 
         current="b",
         complete=("c", "b", "a"),
     )
+
+
+def test_a_release_whose_interpreter_was_removed_is_none(tmp_path: Path) -> None:
+    """A virtual environment's interpreter is a link, and upgrades of the distribution take its target away."""
+    targets = {"whole": sys.executable, "broken": "/usr/bin/python3.0"}
+    for name, target in targets.items():
+        (tmp_path / "releases" / name / "venv/bin").mkdir(parents=True)
+        (tmp_path / "releases" / name / "venv/bin/python").symlink_to(target)
+        (tmp_path / "releases" / name / "release.json").touch()
+    fact = EngineReleases()
+    answer = subprocess.check_output(["sh", "-c", fact.command(str(tmp_path), "/nowhere/uv")], text=True)
+    assert fact.process(answer.splitlines()).complete == ("whole",)
 
 
 def test_a_bare_host_has_nothing() -> None:

@@ -148,10 +148,18 @@ def test_each_failure_of_a_build_says_what_to_do(output: str, words: str) -> Non
 
 
 def test_remains_of_interrupted_builds_are_removed_and_whole_releases_stay(tmp_path: Path) -> None:
-    for name, mark in {"a": True, "b.partial": False, "c": False, "d.partial": True}.items():
-        (tmp_path / name).mkdir()
-        if mark:
-            (tmp_path / name / "release.json").touch()
+    interpreter, mark = "venv/bin/python", "release.json"
+    releases = {
+        "a": (interpreter, mark),
+        "b.partial": (interpreter,),
+        "c": (interpreter,),
+        "d.partial": (interpreter, mark),
+        "e": (mark,),
+    }
+    for name, parts in releases.items():
+        (tmp_path / name / "venv/bin").mkdir(parents=True)
+        for file in parts:
+            (tmp_path / name / file).touch(mode=0o755)
     (tmp_path / ".lock").touch()
     build_release.sweep(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "a"]
