@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from qwenlab.facts import xids
 from qwenlab.facts.findings import Findings, error, info, warning
-from qwenlab.facts.readings import REPAIR_FAILED, REPAIR_PENDING
+from qwenlab.facts.readings import EXCLUSIVE, REPAIR_FAILED, REPAIR_PENDING
 from qwenlab.host_inventory import Diagnosis
 
 _NARROW_SHARE = 0.5
@@ -141,6 +141,18 @@ def licences(findings: Findings) -> Iterable[Diagnosis]:
             )
 
 
+def exclusive(findings: Findings) -> Iterable[Diagnosis]:
+    """A compute mode that admits one program; a second one, as the peer test or a rehearsal, is refused the card."""
+    for card in findings.cards:
+        if card.compute_mode == EXCLUSIVE:
+            yield info(
+                "compute_exclusive",
+                f"{card.label}: its compute mode admits one program at a time, and refuses an engine while another "
+                "holds the card (nvidia-smi -c DEFAULT lifts that).",
+                gpu=card.identity,
+            )
+
+
 def bar1(findings: Findings) -> Iterable[Diagnosis]:
     """Peer mappings live in BAR1; a full one refuses the next."""
     for card in findings.cards:
@@ -224,6 +236,7 @@ RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (
     sensors,
     worn_memory,
     licences,
+    exclusive,
     bar1,
     narrow_slot,
     replays,

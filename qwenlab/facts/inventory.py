@@ -10,7 +10,7 @@ from qwenlab.facts import driver_text, host_text, sources
 from qwenlab.facts.diagnoses import Findings, diagnose
 from qwenlab.facts.merge import Merge, Merged, MergedPair
 from qwenlab.facts.published import given_cards
-from qwenlab.facts.readings import ParseError
+from qwenlab.facts.readings import FABRIC_FAILED, ParseError
 from qwenlab.facts.recording import Recording
 from qwenlab.facts.sources import Sources
 from qwenlab.facts.usability import Objection, Situation, objection, torch_cuda
@@ -146,7 +146,7 @@ def _unrouted_nvswitch(merge: Merge) -> bool:
     Two SXM2 modules on PCIe adapters look alike but need no switch and have peer access. Where the driver reports the
     fabric's own state, "In Progress" and "Not Started" say the same: nobody set up the routes yet.
     """
-    if any(card.fabric in ("In Progress", "Not Started") for card in merge.cards):
+    if any(card.fabric in ("In Progress", "Not Started", FABRIC_FAILED) for card in merge.cards):
         return True
     boards = [card for card in merge.cards if _NVSWITCH_BOARD.search(str(card.name or ""))]
     if len(boards) < 2 or len(boards) != len(merge.cards) or not merge.pairs:

@@ -7,7 +7,17 @@ import re
 from itertools import combinations
 from typing import Any
 
-from qwenlab.facts.readings import PROHIBITED, CardReading, Failure, MigReading, PairReading, ParseError, Reading
+from qwenlab.facts.readings import (
+    EXCLUSIVE,
+    FABRIC_FAILED,
+    PROHIBITED,
+    CardReading,
+    Failure,
+    MigReading,
+    PairReading,
+    ParseError,
+    Reading,
+)
 from qwenlab.pci_address import bus_id
 
 # nvml.h: nvmlDeviceArchitecture_t, nvmlGpuTopologyLevel_t, nvmlGpuP2PStatus_t, nvmlNvlinkVersion_t.
@@ -26,7 +36,7 @@ _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _PEER_CODES = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS", 6: "U"}
 _LINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
 _FABRIC_STATES = {1: "Not Started", 2: "In Progress", 3: "Completed"}
-_COMPUTE_MODES = {0: "Default", 1: "Exclusive_Thread", 2: PROHIBITED, 3: "Exclusive_Process"}
+_COMPUTE_MODES = {0: "Default", 1: "Exclusive_Thread", 2: PROHIBITED, 3: EXCLUSIVE}
 _REMOTE_SWITCH = 2
 _FAULTS = {
     "GpuIsLost": "GPU is lost",
@@ -124,9 +134,14 @@ def _card(device: dict[str, Any]) -> CardReading:
         numa_node=_numa(_value(device.get("memory_affinity"))),
         replays=_whole(device.get("replays")),
         processes=_whole(device.get("processes")),
-        fabric=_FABRIC_STATES.get(_mapping(device.get("fabric")).get("state", 0)),
+        fabric=_fabric(_mapping(device.get("fabric"))),
         fault=faults[0] if faults else None,
     )
+
+
+def _fabric(info: dict[str, Any]) -> str | None:
+    state = _FABRIC_STATES.get(info.get("state", 0))
+    return FABRIC_FAILED if state == "Completed" and info.get("status", 0) != 0 else state
 
 
 def _pair(entry: dict[str, Any], devices: list[dict[str, Any]]) -> PairReading:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PROHIBITED = "Prohibited"  # compute mode
+PROHIBITED, EXCLUSIVE = "Prohibited", "Exclusive_Process"  # compute modes
+FABRIC_FAILED = "Failed"  # the registration with the NVSwitches came to an end without success
 # Rows or pages of the card's memory: to be exchanged at the next reset, or none left to exchange them with.
 REPAIR_PENDING, REPAIR_FAILED = "pending", "failed"
 # Kernel drivers that keep a card for a virtual machine: VFIO's, Xen's, and the stub that only holds it.

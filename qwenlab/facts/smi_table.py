@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from qwenlab.facts import quoting, smi_values
-from qwenlab.facts.readings import PROHIBITED, CardReading, MigReading, ParseError, Reading
+from qwenlab.facts.readings import EXCLUSIVE, PROHIBITED, CardReading, MigReading, ParseError, Reading
 from qwenlab.facts.terminal import plain
 from qwenlab.pci_address import bus_id
 
@@ -29,6 +29,7 @@ _USAGE = re.compile(r"/\s*(?P<limit>[0-9]+W|N/A|ERR!)\s*\|\s*(?P<used>\S.*?)\s*/
 _USAGE_MISSING = re.compile(r"/\s*(?P<limit>[0-9]+W|N/A|ERR!)\s*\|\s*(?P<cell>[^|]*?)\s*\|")
 _USE_UNKNOWN = re.compile(r"/\s*N/A\s*\|[^|]*\|\s*N/A\s")
 _FRAMED = re.compile(r"^[ \t]*(?:[#>*]|//)?[ \t]*([|+][^\n]*)$", re.MULTILINE)
+_MODES = ((PROHIBITED, PROHIBITED), ("E. Process", EXCLUSIVE))
 _MIG_MODE = re.compile(r"\|\s*(Enabled\*?|Disabled\*?|N/A|ERR!)\s*\|\s*$")
 _MIG_ROW = re.compile(
     r"^\|\s*(?P<gpu>[0-9]{1,3})\s+(?P<gi>[0-9]{1,3})\s+(?P<ci>[0-9]{1,3})\s+(?P<dev>[0-9]{1,3})\s*\|"
@@ -222,7 +223,7 @@ def _card(match: re.Match[str], following: list[str], damage: list[str]) -> Card
         memory_unified=True if usage_line and "Not Supported" in usage_line else None,
         limit_w=smi_values.number((limit or "").replace("W", " W")),
         mig_enabled=smi_values.switch(mig.group(1).rstrip("*")) if mig else None,
-        compute_mode=PROHIBITED if PROHIBITED in usage_line else None,
+        compute_mode=next((mode for words, mode in _MODES if words in usage_line), None),
         sensor_fault=smi_values.fault(sensors),
         fault=fault,
     )

@@ -6,25 +6,37 @@ import re
 from xml.etree import ElementTree
 
 from qwenlab.facts import smi_values
-from qwenlab.facts.readings import REPAIR_FAILED, REPAIR_PENDING, CardReading, Lost, MigReading, ParseError, Reading
+from qwenlab.facts.readings import (
+    FABRIC_FAILED,
+    REPAIR_FAILED,
+    REPAIR_PENDING,
+    CardReading,
+    Lost,
+    MigReading,
+    ParseError,
+    Reading,
+)
 from qwenlab.pci_address import bus_id
+
+_OPENING, _CLOSING = "<nvidia_smi_log", "</nvidia_smi_log>"
 
 
 def is_xml(text: str) -> bool:
     """Whether the text is, or holds, the XML report."""
-    return "<nvidia_smi_log" in text
+    return _OPENING in text
 
 
 def parse_xml(text: str) -> Reading:
     """Read the report. Words instead of it become `failure` or `lost`; raises `ParseError` for a cut or odd text."""
     lost = smi_values.lost_handles(text)
-    start = text.find("<?xml")
+    start = min((place for mark in ("<?xml", _OPENING) if (place := text.find(mark)) >= 0), default=-1)
     if start < 0:
         failure = smi_values.failure(text)
         if failure is None and not lost:
             raise ParseError("nvidia-smi -q -x: neither XML nor a known message")
         return Reading(failure=failure, lost=lost)
-    body = text[start:]
+    end = text.find(_CLOSING, start)
+    body = text[start : end + len(_CLOSING)] if end >= 0 else text[start:]  # a prompt or a second report may follow
     if "<!ENTITY" in body:
         raise ParseError("nvidia-smi -q -x: the report declares entities")
     try:
@@ -47,8 +59,8 @@ def reading_of(root: ElementTree.Element, lost: tuple[Lost, ...]) -> Reading:
         damage = (f"the report says {attached} cards are attached and describes {len(cards)}",)
     return Reading(
         cards=cards,
-        driver=smi_values.word(root.findtext("driver_version")),
-        cuda=_version(root.findtext("cuda_version")),
+        driver=smi_values.word(root.findtext("driver_version") or root.findtext("kmd_version")),
+        cuda=_version(root.findtext("cuda_version") or root.findtext("cuda_umd_version")),
         damage=damage,
         lost=lost,
     )
@@ -99,13 +111,19 @@ def _card(index: int, gpu: ElementTree.Element) -> CardReading:
         persistence=smi_values.switch(value("persistence_mode")),
         replays=smi_values.whole(value("pci/replay_counter")),
         processes=len(gpu.findall("processes/process_info")),
-        fabric=smi_values.word(value("fabric/state")),
+        fabric=_fabric(gpu),
         memory_repair=_memory_repair(gpu),
         licence=smi_values.word(
             first("vgpu_software_licensed_product/license_status", "grid_licensed_product/license_status")
         ),
         fault=_fault(gpu),
     )
+
+
+def _fabric(gpu: ElementTree.Element) -> str | None:
+    """The state of the card's registration with its NVSwitches; completed may still mean that it failed."""
+    state, status = (smi_values.word(gpu.findtext(f"fabric/{name}")) for name in ("state", "status"))
+    return FABRIC_FAILED if state == "Completed" and status not in (None, "Success") else state
 
 
 def _fault(gpu: ElementTree.Element) -> str | None:

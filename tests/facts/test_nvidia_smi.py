@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -148,6 +149,47 @@ def test_the_recorded_box_tells_the_same() -> None:
 def test_a_report_that_describes_fewer_cards_than_are_attached_says_so() -> None:
     text = XML.replace("<attached_gpus>2<", "<attached_gpus>3<")
     assert parse_xml(text).damage == ("the report says 3 cards are attached and describes 2",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(XML[XML.index("<nvidia_smi_log") :], id="without its first lines"),
+        pytest.param(f"user@host:~$ nvidia-smi -q -x\n{XML}\nuser@host:~$ ", id="between two prompts"),
+        pytest.param(f"{XML}\n{XML}", id="twice"),
+    ],
+)
+def test_a_report_with_something_around_it_is_read(text: str) -> None:
+    assert parse_xml(text) == parse_xml(XML)
+
+
+def test_a_report_with_the_versions_renamed_as_the_box_has_them() -> None:
+    text = XML.replace("driver_version>", "kmd_version>").replace("cuda_version>", "cuda_umd_version>")
+    assert (parse_xml(text).driver, parse_xml(text).cuda) == (parse_xml(XML).driver, "13.0")
+
+
+@pytest.mark.parametrize(("status", "usable"), [("Success", True), ("Insufficient Resources", False)])
+def test_a_registration_with_the_switches_that_ended_without_success(status: str, usable: bool) -> None:
+    found = host(smi_xml=XML.replace("<status>Success</status>", f"<status>{status}</status>"))
+    assert [gpu.usable for gpu in found.gpus] == [usable] * 2
+
+
+@pytest.mark.parametrize(
+    ("fabric", "usable"),
+    [({"state": 3, "status": 0}, True), ({"state": 3, "status": 999}, False), ({"state": 0, "status": 0}, True)],
+)
+def test_nvml_says_the_same_of_that_registration(fabric: dict[str, int], usable: bool) -> None:
+    device = {"index": 0, "uuid": "GPU-0", "name": "NVIDIA H200", "compute_capability": [9, 0], "fabric": fabric}
+    (gpu,) = host(nvml=json.dumps({"count": 1, "devices": [device]})).gpus
+    assert gpu.usable is usable
+
+
+def test_a_card_for_one_program_at_a_time_is_told_from_report_and_box() -> None:
+    report = XML.replace("<compute_mode>Default<", "<compute_mode>Exclusive_Process<", 1)
+    box = BOX.replace("    Default |", " E. Process |", 1)
+    for found in (host(smi_xml=report), host(smi_table=box)):
+        assert all(gpu.usable for gpu in found.gpus)
+        assert "one program at a time" in text_of(found, "compute_exclusive")
 
 
 def test_a_lost_card_inside_the_report() -> None:
