@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from qwenlab.remote import cards, gate
+from qwenlab.remote.gating import look as gating_look
 from qwenlab.remote.gating.cards import check_cards, check_driver, check_links
 from qwenlab.remote.gating.look import CONFIG, TEMPORARY, Gate, Problem
 from tests.sim import inventory
@@ -68,6 +69,27 @@ def test_healthy_cards_let_the_engine_start(look: Look) -> None:
 def test_a_fault_of_the_cards_is_told(look: Look, fault: Fault, code: int, words: str) -> None:
     found = look(fault)
     assert [problem.code for problem in found if words in problem.text] == [code], found
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault.version_mismatch(), "another NVIDIA module"),
+        (Fault.init_fails(9), "not loaded"),
+        (Fault.missing_nvml(), "not loaded"),
+    ],
+    ids=["mismatch", "not-loaded", "no-library"],
+)
+def test_a_driver_that_answers_for_no_card_is_not_told_as_missing_cards(look: Look, fault: Fault, words: str) -> None:
+    (problem,) = look(fault)
+    assert words in problem.text
+
+
+def test_a_driver_that_hangs_is_tried_again(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for a machine whose cards were taken out, which no restart would mend."""
+    monkeypatch.setattr(gating_look, "SMI_LIMIT_S", 0.1)
+    (problem,) = look(Fault.smi_hangs(600))
+    assert (problem.code, "the driver hangs" in problem.text) == (TEMPORARY, True)
 
 
 def test_a_card_is_let_go_and_the_start_goes_on(look: Look) -> None:

@@ -8,6 +8,15 @@ from typing import Any
 
 from qwenlab.remote.gating.look import SMI_LIMIT_S, TEMPORARY, Gate, Problem, describe
 
+NOT_LOADED = Problem("the NVIDIA driver is not loaded: modprobe nvidia, or reboot")
+# exit code of nvidia-smi -> what keeps the driver from answering for any card
+SILENT = {
+    127: Problem("nvidia-smi is missing: the NVIDIA driver is not installed; deploy again"),
+    124: Problem(f"nvidia-smi does not answer within {SMI_LIMIT_S} s: the driver hangs; reboot", TEMPORARY),
+    18: Problem("the kernel runs another NVIDIA module than the library belongs to: reboot"),
+    9: NOT_LOADED,
+    12: NOT_LOADED,
+}
 OF_THE_HOST = ("n/a", "not supported")  # memory.total of a card that uses the host's RAM (GB10)
 
 
@@ -16,14 +25,8 @@ def check_driver(gate: Gate) -> Iterator[Problem]:
     if not gate.cards:
         return
     code, rows = gate.smi("--query-gpu=driver_version", "--format=csv,noheader")
-    if code == 127:
-        yield Problem("nvidia-smi is missing: the NVIDIA driver is not installed; deploy again")
-    elif code == 124:
-        yield Problem(f"nvidia-smi does not answer within {SMI_LIMIT_S} s: the driver hangs; reboot", TEMPORARY)
-    elif code == 18:
-        yield Problem("the kernel runs another NVIDIA module than the library belongs to: reboot")
-    elif code in (9, 12):
-        yield Problem("the NVIDIA driver is not loaded: modprobe nvidia, or reboot")
+    if code in SILENT:
+        yield SILENT[code]
     elif rows and gate.module.exists():
         loaded, library = gate.module.read_text().strip(), rows[0][0]
         if loaded != library and library[:1].isdigit():
@@ -35,6 +38,8 @@ def check_cards(gate: Gate) -> Iterator[Problem]:
     if not gate.cards:
         return
     code, rows = gate.smi("--query-gpu=uuid,name,memory.total,memory.used", "--format=csv,noheader,nounits")
+    if code in SILENT:
+        return  # told by check_driver; it says nothing about the cards
     found = {row[0]: row for row in rows if len(row) == 4}
     if code == 15 and not found:  # then nvidia-smi answers for no card at all
         yield Problem("a card fell off the bus: see journalctl -k | grep -i xid; reboot")
@@ -68,7 +73,9 @@ def check_links(gate: Gate) -> Iterator[Problem]:
     planned = planned_lanes(gate)
     if not planned:
         return
-    _, rows = gate.smi("--query-gpu=index,uuid", "--format=csv,noheader")
+    code, rows = gate.smi("--query-gpu=index,uuid", "--format=csv,noheader")
+    if code in SILENT:
+        return
     place = {row[1]: int(row[0]) for row in rows if len(row) == 2 and row[0].isdigit()}
     _, matrix = gate.smi("topo", "-m")
     cells = {row[0].split("\t")[0].strip(): [cell.strip() for cell in row[0].split("\t")[1:]] for row in matrix if row}
