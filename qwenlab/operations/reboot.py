@@ -7,18 +7,17 @@ status that never comes (pyinfra-dev/pyinfra 1708). Progress is judged by /proc/
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
 from pyinfra import logger
-from pyinfra.api.arguments import ConnectorArguments
 from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
-from pyinfra.context import host as current_host
+
+from qwenlab.operations.connection import connector_arguments
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 15.0
@@ -42,9 +41,7 @@ def reboot_and_wait(boot_id: str, *, serial: int, timeout_s: int) -> FunctionCom
     Not more than `serial` hosts at a time; once a host has not come back, no further one is rebooted in this run.
     Fails for its host alone.
     """
-    known: Mapping[str, object] = current_host.current_op_global_arguments or {}
-    arguments = {key: value for key, value in known.items() if key in ConnectorArguments.__annotations__ and value}
-    return FunctionCommand(_reboot, [boot_id, serial, timeout_s, arguments], {})
+    return FunctionCommand(_reboot, [boot_id, serial, timeout_s, connector_arguments()], {})
 
 
 def _reboot(state: State, host: Host, boot_id: str, serial: int, timeout_s: int, arguments: dict[str, Any]) -> bool:

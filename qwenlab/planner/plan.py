@@ -30,10 +30,10 @@ class Evidence(StrEnum):
 
 
 class Checkpoint(Record):
-    """A checkpoint on the hub, pinned to a commit."""
+    """A checkpoint on the hub, pinned to a commit; named by a branch until the host that serves it has resolved it."""
 
     repo: str
-    revision: str = Field(description="full commit hash")
+    revision: str = Field(description="full commit hash, or a branch's name")
     format: str = Field(description="catalogue format: int4-autoround, w8a16, fp8, nvfp4, bf16, ...")
     preparation: str | None = Field(default=None, description="recipe by which the host requantises it; none: as it is")
 
