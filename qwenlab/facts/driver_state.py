@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
 
 from qwenlab.driver.state import DriverState, parse
+from qwenlab.facts.answers import reading
 
 MANAGED = "/etc/apt/apt.conf.d/52qwenlab-nvidia"  # written when a run installs the driver
 REBOOTED = "/etc/qwen/driver-reboot"  # the state for which a run rebooted the host
@@ -78,10 +78,8 @@ class NvidiaDriver(FactBase[DriverState]):
 
     def process(self, output: list[str]) -> DriverState:
         """Parse; an odd answer fails this host alone."""
-        try:
+        with reading("the host's answers about its driver"):
             return parse(list(output))
-        except ValueError as error:
-            raise FactProcessError(f"the host's answers about its driver could not be read: {error}") from error
 
     @staticmethod
     def default() -> DriverState:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
+
+from qwenlab.facts.answers import reading
 
 SCRIPT = r"""
 echo "uv=$(@UV@ --version 2>/dev/null | cut -d' ' -f2)"
@@ -77,10 +78,8 @@ class EngineReleases(FactBase[EngineState]):
 
     def process(self, output: list[str]) -> EngineState:
         """Parse; an odd answer fails this host alone."""
-        try:
+        with reading("the host's releases"):
             return parse(list(output))
-        except ValueError as error:
-            raise FactProcessError(f"the host's releases could not be read: {error}") from error
 
     @staticmethod
     def default() -> EngineState:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
+
+from qwenlab.facts.answers import reading
 
 SCRIPT = r"""
 word() { "$@" 2>/dev/null | head -n1 | grep . || echo unknown; }
@@ -78,10 +79,8 @@ class EngineUnits(FactBase[UnitsState]):
 
     def process(self, output: list[str]) -> UnitsState:
         """Parse; an odd answer fails this host alone."""
-        try:
+        with reading("the state of the units"):
             return parse(list(output))
-        except ValueError as error:
-            raise FactProcessError(f"the state of the units could not be read: {error}") from error
 
     @staticmethod
     def default() -> UnitsState:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
 
+from qwenlab.facts.answers import reading
+
 SCRIPT = r"""
 echo "uid=$(id -u)"
 echo "user=$(id -un 2>/dev/null)"
@@ -147,10 +149,8 @@ class HostBasics(FactBase[HostBase]):
 
     def process(self, output: list[str]) -> HostBase:
         """Parse; an odd answer fails this host alone."""
-        try:
+        with reading("the host's answers"):
             return parse(list(output))
-        except ValueError as error:
-            raise FactProcessError(f"the host's answers could not be read: {error}") from error
 
     @staticmethod
     def default() -> HostBase:

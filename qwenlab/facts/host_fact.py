@@ -6,13 +6,12 @@ It shows the host as it is at its turn: ask it inside an operation's body after 
 from __future__ import annotations
 
 from pyinfra.api.command import StringCommand
-from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
 from pyinfra.api.hiddenvalue import HiddenValue
 
+from qwenlab.facts.answers import reading
 from qwenlab.facts.gather import command
 from qwenlab.facts.inventory import build_inventory
-from qwenlab.facts.readings import ParseError
 from qwenlab.facts.recording import from_output
 from qwenlab.host_inventory import HostInventory, ParseState
 
@@ -26,10 +25,8 @@ class GpuHost(FactBase[HostInventory]):
 
     def process(self, output: list[str]) -> HostInventory:
         """Raises `FactProcessError`, which fails this host only, when the output is cut or foreign."""
-        try:
+        with reading("the host's inventory"):
             return build_inventory(from_output("\n".join(output)))
-        except ParseError as error:
-            raise FactProcessError(f"the host's inventory could not be read: {error}") from error
 
     @staticmethod
     def default() -> HostInventory:
