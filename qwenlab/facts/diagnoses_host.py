@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from qwenlab.facts import xids
 from qwenlab.facts.findings import Findings, error, info, warning
 from qwenlab.host_inventory import Ancestor, Diagnosis
 
@@ -20,7 +21,15 @@ _ONE_SWITCH = (Ancestor.PIX, Ancestor.PXB)
 
 def no_card(findings: Findings) -> Iterable[Diagnosis]:
     """Nothing to plan."""
-    if not findings.cards and findings.driver_failure is None and not findings.sources.unreadable:
+    if findings.cards or findings.driver_failure is not None or findings.sources.unreadable:
+        return
+    log = findings.sources.kernel
+    named = {address: f"Xid {', '.join(map(xids.told, codes))}" for address, codes in log.xids.items()}
+    named |= {address: "not driven" for address in log.undriven if address not in named}
+    if named:
+        cards = "; ".join(f"{address} ({what})" for address, what in named.items())
+        yield error("no_gpu", f"No source lists a card; the kernel log names {cards}.")
+    else:
         yield error("no_gpu", "No NVIDIA card was found on this host.")
 
 

@@ -129,8 +129,8 @@ def _merged(read: Sources, recording: Recording) -> Merge:
 def _driver_failure(read: Sources, driver: Driver, cards: list[Merged]) -> str | None:
     """The code of a driver that answers nothing. A host without any driver yet is no failure: it can be planned."""
     failure = read.failure
-    if failure is None:
-        return None
+    if failure is None:  # nobody asked the driver, and the kernel log has its answer to somebody who did
+        return "driver_library_mismatch" if not cards and read.kernel.mismatch else None
     untouched = driver.loaded is None and driver.installed is None and not driver.packages
     if failure.code == "nvml_missing" and untouched and cards:
         return None

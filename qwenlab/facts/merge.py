@@ -159,7 +159,11 @@ class Merge:
             self._fold_pair(Source.NVIDIA_SMI, pair)
 
     def add_peers(self, read: dict[tuple[int, int], str], write: dict[tuple[int, int], str]) -> None:
-        """Fold in `topo -p2p r` and `w`; of two directions the refusing one counts."""
+        """Fold in `topo -p2p r` and `w`; of two directions the refusing one counts. Where no other source names a
+        card, the matrix's columns are the cards."""
+        if not self.cards:
+            named = sorted({index for pair in (*read, *write) for index in pair})
+            self.cards += [Merged(index=index, sources=[Source.NVIDIA_SMI]) for index in named]
         for name, codes in (("peer_read", read), ("peer_write", write)):
             for a, b in {(min(pair), max(pair)) for pair in codes}:
                 both = [codes[pair] for pair in ((a, b), (b, a)) if pair in codes]
