@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyinfra.api.facts import FactBase
 
-from qwenlab.facts import own_service
+from qwenlab.facts.own_service import OwnServiceFact
 
 HOLDERS = r"""
 ss -Hltnp "sport = :@PORT@" 2>/dev/null | sed -n 's/.*users:(("\([^"]*\)",pid=\([0-9]*\),.*/\1 \2/p' | sort -u |
@@ -18,39 +18,11 @@ true
 """
 
 
-@dataclass(frozen=True)
-class GatewayState:
-    """Attributes:
-    there: its unit file exists.
-    restart: it does not run, or runs with another unit file.
-    reload: it runs with another configuration or certificate than lie there.
-    """
+class Gateway(OwnServiceFact):
+    """How the gateway stands; it loads its configuration and its certificate."""
 
-    there: bool = False
-    active: bool = False
-    enabled: bool = False
-    restart: bool = True
-    reload: bool = True
-
-
-class Gateway(FactBase[GatewayState]):
-    """`GatewayState` of a host."""
-
-    def command(self) -> str:
-        """One script."""
-        return own_service.script("gateway", "/etc/qwen/gateway/haproxy.cfg", "/etc/qwen/gateway/tls.pem")
-
-    def process(self, output: list[str]) -> GatewayState:
-        """Parse; an odd answer fails this host alone."""
-        found = own_service.read(output, "gateway", "the gateway")
-        if not found.there:
-            return GatewayState(active=found.active)
-        return GatewayState(True, found.active, found.enabled, found.restart, found.reload)
-
-    @staticmethod
-    def default() -> GatewayState:
-        """Nothing there."""
-        return GatewayState()
+    key, what = "gateway", "the gateway"
+    files = ("/etc/qwen/gateway/haproxy.cfg", "/etc/qwen/gateway/tls.pem")
 
 
 @dataclass(frozen=True)

@@ -3,46 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from pyinfra.api.facts import FactBase
 
-from qwenlab.facts import own_service
+from qwenlab.facts.own_service import OwnServiceFact
 
 
-@dataclass(frozen=True)
-class PrometheusState:
-    """Attributes:
-    there: its unit file exists.
-    restart: it does not run, or runs with another unit file.
-    reload: it runs with another configuration than lies there.
-    """
+class Prometheus(OwnServiceFact):
+    """How our Prometheus stands; it loads its configuration and its rules."""
 
-    there: bool = False
-    enabled: bool = False
-    restart: bool = True
-    reload: bool = True
-
-
-class Prometheus(FactBase[PrometheusState]):
-    """`PrometheusState` of a host."""
-
-    def command(self) -> str:
-        """One script."""
-        return own_service.script("prometheus", "/etc/qwen-monitoring/prometheus.yml", "/etc/qwen-monitoring/rules.yml")
-
-    def process(self, output: list[str]) -> PrometheusState:
-        """Parse; an odd answer fails this host alone."""
-        found = own_service.read(output, "prometheus", "Prometheus")
-        if not found.there:
-            return PrometheusState()
-        return PrometheusState(True, found.enabled, found.restart, found.reload)
-
-    @staticmethod
-    def default() -> PrometheusState:
-        """Nothing there."""
-        return PrometheusState()
+    key, what = "prometheus", "Prometheus"
+    files = ("/etc/qwen-monitoring/prometheus.yml", "/etc/qwen-monitoring/rules.yml")
 
 
 class TargetJobs(FactBase[dict[str, list[dict[str, Any]]]]):

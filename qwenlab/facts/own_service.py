@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.facts import FactBase
+
+from qwenlab.facts.answers import reading
 
 # The unit notes in its runtime directory what it was started with and what it has loaded since, as digests.
 _SCRIPT = r"""
@@ -30,26 +33,37 @@ class OwnService:
     reload: it runs with other files than lie there.
     """
 
-    there: bool
-    active: bool
-    enabled: bool
-    restart: bool
-    reload: bool
+    there: bool = False
+    active: bool = False
+    enabled: bool = False
+    restart: bool = True
+    reload: bool = True
 
 
-def script(key: str, *files: str) -> str:
-    """The command whose output `read` takes, for the unit `qwen-<key>` and the files that it loads."""
-    return _SCRIPT.replace("@KEY@", key).replace("@FILES@", " ".join(files)).strip()
+class OwnServiceFact(FactBase[OwnService]):
+    """`OwnService` of a host, for the unit `qwen-<key>` and the files that it loads; `what` it is, for people."""
 
+    key: ClassVar[str]
+    what: ClassVar[str]
+    files: ClassVar[tuple[str, ...]]
 
-def read(output: list[str], key: str, what: str) -> OwnService:
-    """Raises `FactProcessError` for an odd answer, which fails this host alone."""
-    known = dict(line.strip().split("=", 1) for line in output if "=" in line)
-    try:
-        there, active, enabled, reload = known[key].split()
-        started, unit = known["started"].split()
-        loaded, files = known["loaded"].split()
-    except (KeyError, ValueError) as error:
-        raise FactProcessError(f"the state of {what} could not be read: {output!r}") from error
-    restart = active != "active" or started != unit or reload == "yes"
-    return OwnService(there == "yes", active == "active", enabled == "enabled", restart, loaded != files)
+    def command(self) -> str:
+        """One script."""
+        return _SCRIPT.replace("@KEY@", self.key).replace("@FILES@", " ".join(self.files)).strip()
+
+    def process(self, output: list[str]) -> OwnService:
+        """Parse; an odd answer fails this host alone."""
+        known = dict(line.strip().split("=", 1) for line in output if "=" in line)
+        with reading(f"the state of {self.what}"):
+            there, active, enabled, reload = known[self.key].split()
+            started, unit = known["started"].split()
+            loaded, files = known["loaded"].split()
+        if there != "yes":
+            return OwnService(active=active == "active")
+        restart = active != "active" or started != unit or reload == "yes"
+        return OwnService(True, active == "active", enabled == "enabled", restart, loaded != files)
+
+    @staticmethod
+    def default() -> OwnService:
+        """Nothing there."""
+        return OwnService()

@@ -17,6 +17,7 @@ from qwenlab.facts.file_states import PathStates
 from qwenlab.facts.gateway import Gateway
 from qwenlab.facts.host_status import HostStatus
 from qwenlab.facts.monitoring import Prometheus
+from qwenlab.facts.own_service import OwnServiceFact
 from qwenlab.facts.unit_state import UnitRun, UnitRuns
 from qwenlab.gateway.files import UNIT as GATEWAY_UNIT
 from qwenlab.gateway.files import gateway_files
@@ -40,7 +41,7 @@ SERVICES: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
     ("figures of the cards", CARDS_UNIT, lambda settings: bool(card_files(settings))),
 )
 # units that note what they were started with and have loaded
-LOADED: dict[str, type[Gateway] | type[Prometheus]] = {GATEWAY_UNIT: Gateway, PROMETHEUS_UNIT: Prometheus}
+LOADED: dict[str, type[OwnServiceFact]] = {GATEWAY_UNIT: Gateway, PROMETHEUS_UNIT: Prometheus}
 
 
 @operation(is_idempotent=False)

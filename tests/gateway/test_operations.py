@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from qwenlab.facts.gateway import Gateway, GatewayState, Holder, PortHolders
+from qwenlab.facts.gateway import Gateway, Holder, PortHolders
+from qwenlab.facts.own_service import OwnService
 from qwenlab.gateway.files import CONFIG, FOLDER, PEM, UNIT, UNIT_FILE, gateway_files
 from qwenlab.operations import gateway
 from tests.gateway.test_files import TLS, plan, settings
@@ -28,15 +29,15 @@ def lines(operation: Any, answers: dict[str, Any], **arguments: Any) -> list[str
 @pytest.mark.parametrize(
     ("said", "state"),
     [
-        (RUNS, GatewayState(True, True, True, restart=False, reload=False)),
-        (["gateway=yes active enabled no", "started=u u", "loaded=f g"], GatewayState(True, True, True, False, True)),
-        (["gateway=yes active enabled no", "started=u v", "loaded=f f"], GatewayState(True, True, True, True, False)),
-        (["gateway=yes active enabled yes", "started=u u", "loaded=f f"], GatewayState(True, True, True, True, False)),
-        (["gateway=yes failed enabled no", "started=none u", "loaded=none f"], GatewayState(True, False, True)),
-        (ABSENT, GatewayState()),
+        (RUNS, OwnService(True, True, True, restart=False, reload=False)),
+        (["gateway=yes active enabled no", "started=u u", "loaded=f g"], OwnService(True, True, True, False, True)),
+        (["gateway=yes active enabled no", "started=u v", "loaded=f f"], OwnService(True, True, True, True, False)),
+        (["gateway=yes active enabled yes", "started=u u", "loaded=f f"], OwnService(True, True, True, True, False)),
+        (["gateway=yes failed enabled no", "started=none u", "loaded=none f"], OwnService(True, False, True)),
+        (ABSENT, OwnService()),
     ],
 )
-def test_what_a_host_says_of_its_gateway(said: list[str], state: GatewayState) -> None:
+def test_what_a_host_says_of_its_gateway(said: list[str], state: OwnService) -> None:
     assert Gateway().process(["Welcome!", *said]) == state
 
 

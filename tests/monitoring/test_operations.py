@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from qwenlab.facts.monitoring import Prometheus, PrometheusState, TargetJobs
+from qwenlab.facts.monitoring import Prometheus, TargetJobs
+from qwenlab.facts.own_service import OwnService
 from qwenlab.monitoring.files import (
     CARDS_UNIT_FILE,
     CONFIG,
@@ -51,14 +52,14 @@ def lying(files: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("said", "state"),
     [
-        (RUNS, PrometheusState(True, True, restart=False, reload=False)),
-        ([RUNS[0], RUNS[1], "loaded=f g"], PrometheusState(True, True, False, True)),
-        ([RUNS[0], "started=u v", RUNS[2]], PrometheusState(True, True, True, False)),
-        (["prometheus=yes failed disabled no", "started=none u", "loaded=none f"], PrometheusState(True, False)),
-        (["prometheus=no inactive unknown unknown", "started=none e", "loaded=none e"], PrometheusState()),
+        (RUNS, OwnService(True, True, True, restart=False, reload=False)),
+        ([RUNS[0], RUNS[1], "loaded=f g"], OwnService(True, True, True, False, True)),
+        ([RUNS[0], "started=u v", RUNS[2]], OwnService(True, True, True, True, False)),
+        (["prometheus=yes failed disabled no", "started=none u", "loaded=none f"], OwnService(True)),
+        (["prometheus=no inactive unknown unknown", "started=none e", "loaded=none e"], OwnService()),
     ],
 )
-def test_what_a_host_says_of_its_prometheus(said: list[str], state: PrometheusState) -> None:
+def test_what_a_host_says_of_its_prometheus(said: list[str], state: OwnService) -> None:
     assert Prometheus().process(["Welcome!", *said]) == state
 
 
