@@ -66,14 +66,14 @@ def visits(tree_of: TreeOf, checkpoints: Path, tmp_path_factory: pytest.TempPath
 
     def started(version: str, layout: str, method: str) -> Visit:
         spread = LAYOUTS[layout]
-        arguments = [*spread.arguments, *speculation(version, method, checkpoints)]
+        arguments = [*spread.arguments, *speculation(version, layout, method, checkpoints)]
         if len(spread.nodes) > 1:
             arguments += ["--master-port", str(free_port())]
         reference: tuple[Answer, ...] = ()
-        if layout != "one":
+        if layout != "one" and not spread.other_weights:
             reference = visit(version, "one", method).answers
         elif method != "none":
-            reference = visit(version, "one", "none").answers
+            reference = visit(version, layout, "none").answers
         folder = tmp_path_factory.mktemp("served")
         tree = tree_of(version, "patched")
         with serve(tree, checkpoints, folder, *arguments, nodes=spread.nodes, extra=spread.environment) as server:
@@ -166,7 +166,7 @@ def test_without_the_key_only_health_answers(version: str, visits: Visits) -> No
 def test_dflash_over_a_pipeline_is_refused_by_stock(
     version: str, tree_of: TreeOf, checkpoints: Path, tmp_path: Path
 ) -> None:
-    arguments = [*PIPELINE, *speculation(version, "dflash", checkpoints)]
+    arguments = [*PIPELINE, *speculation(version, "pipeline", "dflash", checkpoints)]
     with (
         pytest.raises(RuntimeError, match="does not support dflash with pipeline parallelism"),
         serve(tree_of(version, "stock"), checkpoints, tmp_path, *arguments),
