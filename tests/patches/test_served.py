@@ -137,7 +137,11 @@ def test_a_cached_prefix_gives_the_fresh_answer(engine: Engine, visits: Visits) 
     fresh = visit.answers[-1]
     assert fresh.cached == 0
     assert (visit.cached.cached >= 512) == ((engine[0], engine[2]) not in LAST_BLOCK_DROPPED)
-    assert visit.cached.tokens == fresh.tokens
+    spread = LAYOUTS[engine[1]]
+    places = zip(visit.cached.tokens, fresh.tokens, fresh.gaps, strict=True)
+    lead = next((gap for cached, expected, gap in places if cached != expected), None)
+    # 8-bit inputs of one chunk round otherwise than those of two; else not even a tie may turn.
+    assert lead is None or (spread.other_weights and lead < spread.tie)
 
 
 def test_what_rounding_may_do_is_what_bfloat16_does_to_this_model(checkpoints: Path) -> None:
