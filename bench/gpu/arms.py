@@ -186,6 +186,7 @@ def planned(
     """
     forbidden = {} if share.peers else {"NCCL_P2P_DISABLE": "1"}
     words = [*map(str, share.cards), *map(str, (named or {}).values()), *([] if share.peers else ["no-peer"])]
+    seen = share.of(inventory)
     arms = []
     for workload in workloads:
         settings = load(
@@ -197,7 +198,7 @@ def planned(
                 **(named or {}),
             }
         )
-        host = plan(share.of(inventory), settings)
+        host = plan(seen, settings)
         for number, engine in enumerate(host.engines):
             write(Path(engine.args["model"]), target_config(models()[MODEL], engine.checkpoint.format))
             args = dict(engine.args) | {"load-format": "dummy"}

@@ -53,7 +53,7 @@ def batch_drafts(inventory: HostInventory, models: Path) -> Arms:
     return [
         *_wave(1, planned(inventory, ["batch"], Share(gib=65), weights | two), profile=PROFILE),
         *_wave(1, planned(inventory, ["batch"], Share(gib=60), weights | one)),
-        *_wave(2, [arm | {"need_gib": ROOM_GIB} for arm in stock(models)]),
+        *_wave(2, stock(models), need_gib=ROOM_GIB),
         *(arm | {"wave": 3} for arm in pools(inventory, models)),
     ]
 
@@ -61,20 +61,19 @@ def batch_drafts(inventory: HostInventory, models: Path) -> Arms:
 def full_tiles(inventory: HostInventory, models: Path) -> Arms:
     """Chat with graphs of full tiles and with vLLM's own sizes; then batches on 16-bit weights, then stock."""
     chat = planned(inventory, ["chat"], Share(gib=46))
-    own_sizes = [
-        arm
-        | {
-            "name": f"{arm['name']}-own-sizes",
-            "args": arm["args"]
-            | {"compilation-config": {"max_cudagraph_capture_size": 64, "custom_ops": ["+rms_norm", "+silu_and_mul"]}},
-        }
-        for arm in chat
-    ]
+    own_sizes = [arm | {"name": f"{arm['name']}-own-sizes", "args": _with_own_sizes(arm["args"])} for arm in chat]
     return [
         *_wave(1, [*chat, *own_sizes]),
         *_wave(2, planned(inventory, ["batch"], Share(gib=110), {"qwen_checkpoint": "bf16"})),
-        *_wave(3, [arm | {"need_gib": ROOM_GIB} for arm in stock(models)]),
+        *_wave(3, stock(models), need_gib=ROOM_GIB),
     ]
+
+
+def _with_own_sizes(args: dict[str, Any]) -> dict[str, Any]:
+    """A plan's arguments with graphs of the sizes that vLLM chooses, up to the largest planned one."""
+    config = dict(args["compilation-config"])
+    largest = max(config.pop("cudagraph_capture_sizes"))
+    return args | {"compilation-config": config | {"max_cudagraph_capture_size": largest}}
 
 
 def two_cards(inventory: HostInventory, models: Path) -> Arms:

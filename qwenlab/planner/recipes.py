@@ -83,6 +83,7 @@ USUAL_KLD = {
     "fp8": 0.0031,
 }  # of formats whose checkpoint is not on the catalogue's panel
 FEW_DRAFTS = 2
+HEAD_BITS = 16
 FP8_DRAFT_HEAD = Version("0.33.0")  # config/speculative.py draft_lm_head_quantization
 PREPARED = 0.97  # a checkpoint that the host has to requantise first must be worth the hour
 
@@ -128,6 +129,11 @@ def allowed(recipe: Recipe, spec: CheckpointSpec, cards: tuple[Card, ...], tp: i
     if recipe.method == "mtp":
         return spec.mtp and pp == 1  # the pipeline breaks MTP's acceptance (vllm-project/vllm #57755)
     return recipe.method != "dflash" or bool(spec.drafters)
+
+
+def copies_head(recipe: Recipe, spec: CheckpointSpec) -> bool:
+    """Whether an MTP draft goes through an FP8 copy of this checkpoint's head: vLLM makes one of a 16-bit head only."""
+    return recipe.fp8_draft_head and spec.bits.lm_head == HEAD_BITS
 
 
 def drafts_among_many(recipe: Recipe, place: Place) -> bool:

@@ -10,14 +10,13 @@ from qwenlab.planner.demand import Demand
 from qwenlab.planner.layouts import Place
 from qwenlab.planner.memory import Kind, budget
 from qwenlab.planner.plan import Speculation
-from qwenlab.planner.recipes import HOPPER, Knobs, Method, Recipe
+from qwenlab.planner.recipes import HOPPER, Knobs, Method, Recipe, copies_head
 from qwenlab.planner.shape import EngineShape
 
 LONGEST = 262_144  # tokens: the model's own window
 PIPELINE_BATCHED_TOKENS = 1024  # 2,048 gave no speed and 4,096 ran out of memory (ExTV/dual-gpus-vllm)
 BATCHED_TOKENS = 2048  # larger chunks cost pool (HyperQwen docs/gotchas.md 7 and 43)
 LARGE_BATCHED_TOKENS = 8192  # vLLM's own default on data-centre cards
-HEAD_BITS = 16  # of a head that vLLM makes a smaller copy of, for drafts
 PROBE_TOKENS = 1024  # a short request: what is left of a seat when the recurrent states are paid
 
 
@@ -78,7 +77,7 @@ def shape_of(
         ssm_dtype="bfloat16" if lowest >= HOPPER else "float16",
         attention_backend=recipe.backend,
         drafter_attention_backend=recipe.drafter_backend,
-        draft_head="fp8" if recipe.fp8_draft_head and spec.bits.lm_head == HEAD_BITS else None,
+        draft_head="fp8" if copies_head(recipe, spec) else None,
         max_num_seqs=demand.seats,
         max_num_batched_tokens=PIPELINE_BATCHED_TOKENS if place.pp > 1 else BATCHED_TOKENS,
         vision=demand.vision,

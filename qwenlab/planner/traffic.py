@@ -7,14 +7,13 @@ from functools import cache, lru_cache
 from qwenlab.planner.catalogue import GIB, checkpoints, drafter_checkpoints
 from qwenlab.planner.layouts import Place
 from qwenlab.planner.memory.kv_dtypes import kv_dtype
-from qwenlab.planner.recipes import Recipe
+from qwenlab.planner.recipes import Recipe, copies_head
 from qwenlab.planner.shape import Card
 from qwenlab.planner.throughput import Silicon, WeightTraffic, Work
 
 # First compute capability whose kernels multiply 8-bit or 4-bit inputs; older cards unpack weights (Marlin) or emulate.
 NATIVE = {"fp8-block": (8, 9), "fp8-channel": (8, 9), "nvfp4": (10, 0)}
 KERNEL = {"fp8-block": "8-block", "fp8-channel": "8", "nvfp4": "8"}  # in the throughput model's words
-HEAD_BITS = 16
 PACKED = {"marlin-w4a16": 4, "marlin-w8a16": 8}
 
 
@@ -23,7 +22,7 @@ def work_of(checkpoint: str, recipe: Recipe, place: Place, split: tuple[int, ...
     kv_bytes, drafter_gb = _sizes(checkpoint, recipe.kv_dtype, recipe.method)
     return Work(
         cards=_silicon(place.cards, checkpoint),
-        weights=traffic(checkpoint, fp8_draft_head=recipe.fp8_draft_head),
+        weights=traffic(checkpoint, copied_head=copies_head(recipe, checkpoints()[checkpoint])),
         kv_bytes=kv_bytes,
         backend=_backend(recipe.backend, place.cards),
         layers=split,
@@ -54,7 +53,7 @@ def _backend(word: str, cards: tuple[Card, ...]) -> str:
 
 
 @cache
-def traffic(checkpoint: str, fp8_draft_head: bool = False) -> WeightTraffic:
+def traffic(checkpoint: str, copied_head: bool = False) -> WeightTraffic:
     """Bytes (1e9) of each part of a checkpoint that a step reads; a draft may go through an 8-bit copy of the head."""
     spec = checkpoints()[checkpoint]
     gib, geometry = spec.gib, spec.geometry
@@ -64,7 +63,7 @@ def traffic(checkpoint: str, fp8_draft_head: bool = False) -> WeightTraffic:
         body=body * GIB / 1e9,
         head=head,
         mtp=gib["mtp"] * GIB / 1e9,
-        draft_head=head / 2 if fp8_draft_head and spec.bits.lm_head == HEAD_BITS else head,
+        draft_head=head / 2 if copied_head else head,
         kernel=KERNEL.get(spec.kernels, "16"),
         packed_bits=PACKED.get(spec.kernels, 0),
     )

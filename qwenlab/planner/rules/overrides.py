@@ -166,15 +166,7 @@ def force(
         if name in result:
             planned[name] = result.pop(name)
         if value is not None:
-            old = planned.get(name)
-            both = isinstance(old, Mapping) and isinstance(value, Mapping)
-            if both and isinstance(old, Mapping):
-                rivals = RIVALS.get(name, ())
-                said = any(rival in value for rival in rivals)
-                old = {field: text for field, text in old.items() if not (said and field in rivals)}
-                result[name] = merged(old, value)
-            else:
-                result[name] = value
+            result[name] = _over(planned.get(name), value, RIVALS.get(name, ()))
         reasons.append(_reason(name, value, planned))
     variables = dict(env)
     for name, text in user_env.items():
@@ -189,6 +181,14 @@ def force(
             if trap.name == name and trap.bad(value) and trap.beside(result)
         ]
     return Forced(result, variables, tuple(reasons), tuple(warnings))
+
+
+def _over(planned: Any, given: Any, rivals: tuple[str, ...]) -> Any:
+    """The user's value over the plan's; of rival fields the plan's go as soon as the user names one."""
+    if not (isinstance(planned, Mapping) and isinstance(given, Mapping)):
+        return given
+    gone = rivals if any(rival in given for rival in rivals) else ()
+    return merged({field: value for field, value in planned.items() if field not in gone}, given)
 
 
 def seats_of(args: Mapping[str, Any], planned: int) -> int:
