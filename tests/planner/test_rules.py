@@ -371,6 +371,14 @@ def test_rules_set_nothing_but_what_their_documentation_says() -> None:
             assert {name.partition(".")[0] for name in reason.sets} <= set(declared[reason.rule]), reason.rule
 
 
+@pytest.mark.parametrize(("card_name", "said"), [("H100", True), ("RTX 3090", False)])
+def test_batches_with_drafts_are_explained_by_what_was_measured_on_that_silicon_alone(
+    card_name: str, said: bool
+) -> None:
+    engine = rendered(with_mtp(card_name), Settings(workload="batch"))
+    assert ("few-drafts-in-batches" in {reason.rule for reason in engine.reasons}) == said
+
+
 def test_the_document_is_the_table() -> None:
     assert (ROOT / "docs" / "rules.md").read_text(encoding="utf-8") == document.text()
     for rule in TABLE:

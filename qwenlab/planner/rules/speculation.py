@@ -7,7 +7,7 @@ from typing import Any
 from packaging.version import Version
 
 from qwenlab.planner.plan import Evidence, Workload
-from qwenlab.planner.rules.context import Context
+from qwenlab.planner.rules.context import HOPPER, Context
 from qwenlab.planner.rules.model import Effect, Rule, Topic
 
 OPTION = "speculative-config"
@@ -31,6 +31,11 @@ def _dflash(context: Context) -> Effect:
 def _drafter_backend(context: Context) -> Effect:
     backend = context.shape.drafter_attention_backend
     return Effect(args={OPTION: {"attention_backend": backend}}, says={"backend": backend})
+
+
+def _one_hopper_card(context: Context) -> bool:
+    alone = context.shape.tp == context.shape.pp == 1
+    return alone and all(card.compute_capability == HOPPER for card in context.cards)
 
 
 RULES = (
@@ -147,7 +152,7 @@ RULES = (
         id="few-drafts-in-batches",
         topic=Topic.SPECULATION,
         when="MTP, workload batch, one card of compute capability 9.0",
-        applies=lambda c: c.method == "mtp" and c.workload is Workload.BATCH,
+        applies=lambda c: c.method == "mtp" and c.workload is Workload.BATCH and _one_hopper_card(c),
         then=lambda _: Effect(),
         because="this card multiplies 128 rows in the time of 64, so a draft costs little: 64 requests get 5,221 tok/s "
         "with one draft, 4,816 with two and 4,097 with none",
