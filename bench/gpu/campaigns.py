@@ -2,7 +2,7 @@
 
 usage: PYTHON -m bench.gpu.campaigns NAME --inventory FILE --models DIR --out FILE [--done A,B]
 
-NAME is one of one-card, batch-drafts, full-tiles, two-cards and pools.
+NAME is one of one-card, batch-drafts, full-tiles, prompts, two-cards and pools.
 
 Plans are made here, from the machine's own inventory, each for as much memory as the wave leaves it; predictions are
 printed before anything is measured. A start takes three to five minutes, so what shares a wave saves one.
@@ -24,6 +24,9 @@ from qwenlab.planner.memory import GIB
 Arms = list[dict[str, Any]]
 START_S = 480  # several engines at once
 PROFILE = next(burst for burst in BURSTS if burst["label"] == "c64") | {"label": "profile", "output_tokens": 320}
+PROMPT = next(burst for burst in BURSTS if burst["label"] == "prefill-16k") | {"label": "profile", "seed": 7}
+PROMPTS = [burst for burst in BURSTS if burst["label"] in ("first", "prefill-16k")]
+FEW_SEATS = 40  # two drafts pay up to here on an H200
 STOCK_POOL_GIB = 55  # stock asks for 1,024 seats, each with a recurrent state
 STOCK_GIB = 115
 ROOM_GIB = 136  # of an H200's 139.8, contexts left out
@@ -69,6 +72,29 @@ def full_tiles(inventory: HostInventory, models: Path) -> Arms:
     ]
 
 
+def prompts(inventory: HostInventory, models: Path) -> Arms:
+    """Batches with two drafts, with graphs of full tiles and of vLLM's own sizes; then 16-bit weights reading prompts.
+
+    Stock has few seats and a small pool there, to share the card: neither is felt by one prompt.
+    """
+    few = planned(inventory, ["batch"], Share(gib=60), {"qwen_concurrency": FEW_SEATS})
+    few = [arm | {"bursts": [*PROMPTS[:1], *(_decoding(streams) for streams in (4, 8, 24))]} for arm in few]
+    own_sizes = [arm | {"name": f"{arm['name']}-own-sizes", "args": _with_own_sizes(arm["args"])} for arm in few]
+    sixteen = planned(inventory, ["batch"], Share(gib=76), {"qwen_checkpoint": "bf16", "qwen_concurrency": 32})
+    plain = stock(models)[0]
+    small = plain["args"] | {"kv-cache-memory-bytes": 4 * GIB, "max-num-seqs": 8, "gpu-memory-utilization": 0.45}
+    return [
+        *_wave(1, [*few, *own_sizes]),
+        *_wave(2, [arm | {"bursts": PROMPTS} for arm in sixteen], profile=PROMPT),
+        *_wave(2, [plain | {"args": small, "need_gib": 60, "bursts": PROMPTS}], profile=PROMPT),
+    ]
+
+
+def _decoding(streams: int) -> dict[str, Any]:
+    like = next(burst for burst in BURSTS if burst["label"] == "c4")
+    return like | {"label": f"c{streams}", "concurrency": streams, "seed": 10 + streams}
+
+
 def _with_own_sizes(args: dict[str, Any]) -> dict[str, Any]:
     """A plan's arguments with graphs of the sizes that vLLM chooses, up to the largest planned one."""
     config = dict(args["compilation-config"])
@@ -111,6 +137,7 @@ CAMPAIGNS: dict[str, Callable[[HostInventory, Path], Arms]] = {
     "one-card": one_card,
     "batch-drafts": batch_drafts,
     "full-tiles": full_tiles,
+    "prompts": prompts,
     "two-cards": two_cards,
     "pools": pools,
 }

@@ -35,12 +35,22 @@ def profiler(folder: Path) -> dict[str, Any]:
 
 
 async def record(session: aiohttp.ClientSession, port: int, client: Client, burst: Burst) -> None:
-    """Profile a moment of a burst while all its requests decode."""
-    running = asyncio.create_task(client.burst(burst))
-    for word, pause in (("start_profile", SETTLE_S), ("stop_profile", RECORD_S)):
-        await asyncio.sleep(pause)
-        async with session.post(f"http://127.0.0.1:{port}/{word}") as response:
+    """Profile a moment of a burst while all its requests decode; whole, if it is of prompts alone."""
+
+    async def switch(word: str) -> None:
+        async with session.post(f"http://127.0.0.1:{port}/{word}_profile") as response:
             response.raise_for_status()
+
+    if burst.output_tokens == 1:
+        await switch("start")
+        await client.burst(burst)
+        await switch("stop")
+        return
+    running = asyncio.create_task(client.burst(burst))
+    await asyncio.sleep(SETTLE_S)
+    await switch("start")
+    await asyncio.sleep(RECORD_S)
+    await switch("stop")
     await running
 
 
