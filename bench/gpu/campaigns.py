@@ -26,7 +26,7 @@ START_S = 480  # several engines at once
 PROFILE = next(burst for burst in BURSTS if burst["label"] == "c64") | {"label": "profile", "output_tokens": 320}
 PROMPT = next(burst for burst in BURSTS if burst["label"] == "prefill-16k") | {"label": "profile", "seed": 7}
 PROMPTS = [burst for burst in BURSTS if burst["label"] in ("first", "prefill-16k")]
-FEW_SEATS = 40  # two drafts pay up to here on an H200
+SCHEDULE = {"num_speculative_tokens_per_batch_size": [[1, 16, 2], [17, 32, 1]]}
 STOCK_POOL_GIB = 55  # stock asks for 1,024 seats, each with a recurrent state
 STOCK_GIB = 115
 ROOM_GIB = 136  # of an H200's 139.8, contexts left out
@@ -73,20 +73,25 @@ def full_tiles(inventory: HostInventory, models: Path) -> Arms:
 
 
 def prompts(inventory: HostInventory, models: Path) -> Arms:
-    """Batches with two drafts, with graphs of full tiles and of vLLM's own sizes; then 16-bit weights reading prompts.
+    """16-bit weights reading prompts, planned for batches and stock, kernel by kernel; then batches with two drafts.
 
-    Stock has few seats and a small pool there, to share the card: neither is felt by one prompt.
+    Stock has few seats and a small pool, to share the card: neither is felt by one prompt. Two drafts have graphs of
+    full tiles, of vLLM's own sizes, and one draft fewer above 16 requests.
     """
-    few = planned(inventory, ["batch"], Share(gib=60), {"qwen_concurrency": FEW_SEATS})
-    few = [arm | {"bursts": [*PROMPTS[:1], *(_decoding(streams) for streams in (4, 8, 24))]} for arm in few]
-    own_sizes = [arm | {"name": f"{arm['name']}-own-sizes", "args": _with_own_sizes(arm["args"])} for arm in few]
+    two_drafts = {"qwen_speculation": "mtp", "qwen_draft_tokens": 2, "qwen_concurrency": 32}
+    tiles = planned(inventory, ["batch"], Share(gib=46), two_drafts)[0]
+    tiles |= {"name": "batch-two-drafts", "bursts": [*PROMPTS[:1], *map(_decoding, (1, 4, 8, 24))]}
+    own = _with_own_sizes(tiles["args"])
+    scheduled = own | {"speculative-config": own["speculative-config"] | SCHEDULE}
     sixteen = planned(inventory, ["batch"], Share(gib=76), {"qwen_checkpoint": "bf16", "qwen_concurrency": 32})
     plain = stock(models)[0]
     small = plain["args"] | {"kv-cache-memory-bytes": 4 * GIB, "max-num-seqs": 8, "gpu-memory-utilization": 0.45}
     return [
-        *_wave(1, [*few, *own_sizes]),
-        *_wave(2, [arm | {"bursts": PROMPTS} for arm in sixteen], profile=PROMPT),
-        *_wave(2, [plain | {"args": small, "need_gib": 60, "bursts": PROMPTS}], profile=PROMPT),
+        *_wave(1, [arm | {"bursts": PROMPTS} for arm in sixteen], profile=PROMPT),
+        *_wave(1, [plain | {"args": small, "need_gib": 60, "bursts": PROMPTS}], profile=PROMPT),
+        *_wave(2, [tiles]),
+        *_wave(2, [tiles | {"name": "batch-two-drafts-own-sizes", "args": own}]),
+        *_wave(2, [tiles | {"name": "batch-two-drafts-scheduled", "args": scheduled}]),
     ]
 
 

@@ -100,8 +100,8 @@ RULES = (
         applies=_several_long_prompts,
         then=lambda c: Effect(args={"long-prefill-token-threshold": c.shape.max_num_batched_tokens // 2}),
         because="a long prompt takes at most half a step while others wait: a short request behind a 60K prompt waited "
-        "5.5 s instead of 14.8 s, at about 6 % on a lone prefill",
-        source="noonghunna/club-3090 (head-of-line blocking)",
+        "5.5 s instead of 14.8 s; a prompt that is alone takes whole steps",
+        source="noonghunna/club-3090 (head-of-line blocking); vLLM 0.32.0 and 0.33.0 v1/core/sched/scheduler.py",
         evidence=Evidence.MEASURED,
         sets=("long-prefill-token-threshold",),
     ),
