@@ -6,14 +6,24 @@ from collections.abc import Callable, Iterable
 
 from qwenlab.facts import xids
 from qwenlab.facts.findings import Findings, error, info, warning
-from qwenlab.facts.readings import EXCLUSIVE, REPAIR_FAILED, REPAIR_PENDING
+from qwenlab.facts.readings import EXCLUSIVE, NVSWITCH_BOARD, REPAIR_FAILED, REPAIR_PENDING
 from qwenlab.host_inventory import Diagnosis
 
 _NARROW_SHARE = 0.5
 _BAR1_FULL_SHARE = 0.9
 _OTHERS_MIB = 512
 _LEFT_OUT_AS_ERROR = ("gpu_fault", "gpu_xid")
-_LEFT_OUT_ONCE = ("fabricmanager_not_running",)
+# Reasons that hold for every card, told once for the host.
+_LEFT_OUT_ONCE = {
+    "fabricmanager_not_running": (
+        "SXM boards without any NVLink between them: the fabric manager is not running, or its version is not "
+        "the driver's. `systemctl status nvidia-fabricmanager`; the host is not planned as a PCIe box."
+    ),
+    "uvm_failed": (
+        "CUDA's memory manager in the kernel met a fatal error (kernel log): programs that run go on, no new one "
+        "starts on any card, though nvidia-smi looks well. Reboot; when it comes again, look for an Xid before it."
+    ),
+}
 
 
 def left_out(findings: Findings) -> Iterable[Diagnosis]:
@@ -24,11 +34,7 @@ def left_out(findings: Findings) -> Iterable[Diagnosis]:
             continue
         if why.code in _LEFT_OUT_ONCE:
             said.add(why.code)
-            yield error(
-                "fabricmanager_not_running",
-                "SXM boards without any NVLink between them: the fabric manager is not running, or its version is not "
-                "the driver's. `systemctl status nvidia-fabricmanager`; the host is not planned as a PCIe box.",
-            )
+            yield error(why.code, _LEFT_OUT_ONCE[why.code])
         elif why.code in _LEFT_OUT_AS_ERROR:
             yield error(why.code, f"{card.label}: {why.text}.", gpu=card.identity)
         else:
@@ -97,6 +103,21 @@ def peers(findings: Findings) -> Iterable[Diagnosis]:
             f"The driver grants peer access over PCIe{extra}. Only the peer test (qwen_verify_peers) shows whether "
             f"copies arrive.{translated}",
         )
+
+
+def lost_links(findings: Findings) -> Iterable[Diagnosis]:
+    """A card of an NVSwitch board without a link while its neighbours have theirs: the fabric manager took it out of
+    the fabric, as it does by default where a link does not come up (its user guide, ACCESS_LINK_FAILURE_MODE)."""
+    linked = {card for pair in findings.host.pairs if pair.nvlink_lanes for card in (pair.a, pair.b)}
+    for gpu in findings.host.gpus:
+        board = gpu.usable and NVSWITCH_BOARD.search(gpu.name or "")
+        if board and len(linked) > 1 and gpu.index not in linked:
+            yield warning(
+                "nvlink_lost",
+                f"{gpu.name} [{gpu.index}] has no NVLink while its neighbours have: it works alone, and slowly "
+                "together with them. Look at the fabric manager's log and for its Xids, then reboot.",
+                gpu=gpu.uuid or gpu.pci_bus_id,
+            )
 
 
 def sensors(findings: Findings) -> Iterable[Diagnosis]:
@@ -233,6 +254,7 @@ RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (
     damaged_text,
     conflicts,
     peers,
+    lost_links,
     sensors,
     worn_memory,
     licences,

@@ -61,6 +61,18 @@ def _no_room(findings: Findings) -> bool:
     return any(address in idle or unknown for address in findings.sources.kernel.unplaced)
 
 
+def not_woken(findings: Findings) -> Iterable[Diagnosis]:
+    """Cards that were put to sleep and did not come back; one that works by now is no matter."""
+    healthy = {card.bus_id for card, why in zip(findings.cards, findings.objections, strict=True) if why is None}
+    lost = [address for address in findings.sources.kernel.not_woken if address not in healthy]
+    if lost:
+        yield error(
+            "card_not_woken",
+            f"{', '.join(lost)} did not wake from its sleep (D3): reboot with pcie_port_pm=off pcie_aspm=off on the "
+            "kernel's command line; a card that was passed through wants a cold start of the machine that holds it.",
+        )
+
+
 def not_started(findings: Findings) -> Iterable[Diagnosis]:
     """Cards that the driver found and could not initialise; a missing power cable is the one reason it names."""
     log = findings.sources.kernel
@@ -72,7 +84,7 @@ def not_started(findings: Findings) -> Iterable[Diagnosis]:
             f"The kernel log says that {where} lacks power: switch off, plug in all of its power cables or take it "
             f"out; {_CUDA_101}.",
         )
-    elif "adapter_failed" in log.conditions and "firmware_missing" not in log.conditions:
+    elif "adapter_failed" in log.conditions and "firmware_missing" not in log.conditions and not log.not_woken:
         yield error(
             "adapter_failed",
             f"The driver could not initialise a card (RmInitAdapter){': ' + cards if cards else ''}; see the lines "
@@ -155,6 +167,7 @@ def switches(findings: Findings) -> Iterable[Diagnosis]:
 
 RULES: tuple[Callable[[Findings], Iterable[Diagnosis]], ...] = (
     conditions,
+    not_woken,
     not_started,
     refused,
     bus_errors,

@@ -10,7 +10,7 @@ from qwenlab.facts import driver_text, host_text, sources
 from qwenlab.facts.diagnoses import Findings, diagnose
 from qwenlab.facts.merge import Merge, Merged, MergedPair
 from qwenlab.facts.published import given_cards
-from qwenlab.facts.readings import FABRIC_FAILED, ParseError
+from qwenlab.facts.readings import FABRIC_FAILED, NVSWITCH_BOARD, ParseError
 from qwenlab.facts.recording import Recording
 from qwenlab.facts.sources import Sources
 from qwenlab.facts.usability import Objection, Situation, objection, torch_cuda
@@ -34,10 +34,6 @@ _RENAMED = {
     **{name: f"pcie.{name}" for name in ("width_now", "width_max", "width_slot")},
     **{name: f"power.{name}" for name in ("limit_w", "default_w", "min_w", "max_w")},
 }
-# Boards that reach each other through NVSwitches only, by the names that NVML gives them.
-_NVSWITCH_BOARD = re.compile(
-    r"A100-SXM4|A800-SXM4|V100-SXM3|H100 80GB HBM3|H100 SXM|H800(?! PCIe)|H200(?! NVL)|H20\b|H20-3e|\bB[123]00\b"
-)
 
 
 def build_inventory(recording: Recording) -> HostInventory:
@@ -63,6 +59,7 @@ def build_inventory(recording: Recording) -> HostInventory:
         torch_cuda=torch_cuda(str(recording.given.get("cuda", ""))),
         largest_mib=max((card.memory_total_mib or 0 for card in merge.cards), default=0),
         unrouted_nvswitch=_unrouted_nvswitch(merge),
+        uvm_failed="uvm_failed" in read.kernel.conditions,
     )
     objections = [objection(card, situation) for card in merge.cards]
     numbers = {id(card): index for index, card in enumerate(merge.cards)}
@@ -121,6 +118,8 @@ def _merged(read: Sources, recording: Recording) -> Merge:
         card.xids = read.kernel.xids.get(address, ())
         if address in read.kernel.fallen and "fallen off the bus" not in card.faults:
             card.faults.append("fallen off the bus")
+        if address in read.kernel.reset_due:
+            card.faults.append("the driver says that it needs a reset")
     merge.fill_from_device_table()
     merge.sort()
     return merge
@@ -148,7 +147,7 @@ def _unrouted_nvswitch(merge: Merge) -> bool:
     """
     if any(card.fabric in ("In Progress", "Not Started", FABRIC_FAILED) for card in merge.cards):
         return True
-    boards = [card for card in merge.cards if _NVSWITCH_BOARD.search(str(card.name or ""))]
+    boards = [card for card in merge.cards if NVSWITCH_BOARD.search(str(card.name or ""))]
     if len(boards) < 2 or len(boards) != len(merge.cards) or not merge.pairs:
         return False
     pairs = merge.pairs.values()
@@ -157,7 +156,7 @@ def _unrouted_nvswitch(merge: Merge) -> bool:
 
 def _state(findings: Findings) -> ParseState:
     host, read = findings.host, findings.sources
-    broken = {"gpu_fault", "gpu_xid", "fabricmanager_not_running"}
+    broken = {"gpu_fault", "gpu_xid", "fabricmanager_not_running", "uvm_failed"}
     codes = {item.code for item in findings.objections if item}
     if findings.driver_failure or (not host.gpus and read.unreadable):
         return ParseState.ERROR

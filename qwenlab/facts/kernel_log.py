@@ -11,9 +11,16 @@ from qwenlab.pci_address import bus_id
 
 RECOVERY = 154
 _ADDRESS = r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): ([0-9]{1,3})([^\n]*)")
+# On a card that is split, the instance stands behind the address: "(PCI:0000:3b:00 GPU-I:01 GPU-CI:02)" (kernel_rc.c).
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?: GPU-I:[^)\n]*)?\): ([0-9]{1,3})([^\n]*)")
 _RECOVERY_TO = re.compile(r"recovery action changed from .*? to 0x[0-9a-fA-F]+ \(([^)]*)\)")
 _FELL_OFF = re.compile(rf"NVRM:[^\n]*?(?:PCI:|GPU )?({_ADDRESS})[^\n]*fallen off")
+# drivers/pci/pci.c, of a function whose configuration space reads as ones when it is woken.
+_NOT_WOKEN = re.compile(
+    rf"(?:pci|nvidia|vfio-pci) ({_ADDRESS}): Unable to change power state from \S+ to D0, device inaccessible"
+)
+# rpc.c: said once a card's firmware has left several calls unanswered, also where the Xids have been rotated away.
+_RESET_DUE = re.compile(rf"NVRM: [^\n]*GPU at PCI:({_ADDRESS})[^\n]*The GPU likely needs to be reset")
 _NOT_STARTED = re.compile(rf"NVRM:[^\n]*?({_ADDRESS})[^\n]*RmInitAdapter failed! \(([0-9a-fA-Fx:]+)\)")
 # The driver's probe routine refuses a card in a paragraph of several lines, each behind "NVRM:"
 # (NVIDIA/open-gpu-kernel-modules, src/nvidia/arch/nvalloc/unix/src/osinit.c).
@@ -64,11 +71,14 @@ _CONDITIONS: tuple[tuple[str, str], ...] = (
     ("unsupported_by_driver", r"NVRM: The NVIDIA GPU[^\n]*(?:is not supported|legacy)|"
                               r"supported through the NVIDIA [0-9.x]+ Legacy drivers|NVIDIA [0-9.]+ driver release"),
     # open-gpu-kernel-modules: the firmware that the module loads at a card's start is a file of its own version.
-    ("firmware_missing", r"Direct firmware load for nvidia/[^\n]*gsp[^\n]* failed|"
+    # -2 is ENOENT; -4 tells that whoever wanted the file was killed.
+    ("firmware_missing", r"Direct firmware load for nvidia/[^\n]*gsp[^\n]* failed with error -2\b|"
                          r"RmFetchGspRmImages: No firmware image"),
     ("held_by_other_driver", r"NVRM: The NVIDIA probe routine was not called for"),
     # nv-pci.c: a refused enlargement of BAR1 ends the probe; bridges of Thunderbolt have no room for it.
     ("bar_resize_failed", r"NVRM: Fatal Error while attempting to resize PCIe BARs"),
+    # nv_gpu_ops.c, uvm_global.c: after it CUDA does not start on any card (NVIDIA/open-gpu-kernel-modules 1342).
+    ("uvm_failed", r"uvm encountered global fatal error|nvidia-uvm: [^\n]*Encountered a global fatal error"),
     ("insufficient_power", r"GPU does not have the necessary power cables connected"),
 )  # fmt: skip
 
@@ -90,7 +100,8 @@ class KernelLog:
     """Xid codes by bus id (in order, each code once), cards that left the bus, conditions seen, refused cards, the code
     of each card that could not be started, the last (client, module) versions that differed, PCI functions with a
     memory window that the kernel found no room for, the worst severity of PCIe errors by bus id, functions whose
-    transfers the IOMMU refused, and fatal codes of NVSwitches."""
+    transfers the IOMMU refused, fatal codes of NVSwitches, cards that did not wake from a sleep, and cards of which the
+    driver says that they need a reset."""
 
     xids: dict[str, tuple[int, ...]]
     fallen: tuple[str, ...]
@@ -102,11 +113,18 @@ class KernelLog:
     bus_errors: dict[str, str] = field(default_factory=dict)
     iommu_faults: tuple[str, ...] = ()
     switch_errors: tuple[str, ...] = ()
+    not_woken: tuple[str, ...] = ()
+    reset_due: tuple[str, ...] = ()
 
     @property
     def undriven(self) -> tuple[str, ...]:
         """Addresses of cards that fell off the bus, or that the driver refused or could not start."""
-        return (*self.fallen, *self.not_started, *(item.address for item in self.refusals if item.address))
+        return (
+            *self.fallen,
+            *self.not_woken,
+            *self.not_started,
+            *(item.address for item in self.refusals if item.address),
+        )
 
 
 def parse_kernel_log(text: str) -> KernelLog:
@@ -133,7 +151,13 @@ def parse_kernel_log(text: str) -> KernelLog:
             address for match in _IOMMU.finditer(text) if (address := bus_id(next(filter(None, match.groups()))))
         )),
         switch_errors=tuple(dict.fromkeys(code for _, code in _SWITCH.findall(text))),
+        not_woken=_addresses(_NOT_WOKEN, text),
+        reset_due=_addresses(_RESET_DUE, text),
     )  # fmt: skip
+
+
+def _addresses(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(address for where in pattern.findall(text) if (address := bus_id(where))))
 
 
 def _bus_errors(text: str) -> dict[str, str]:

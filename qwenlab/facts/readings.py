@@ -7,6 +7,7 @@ that has nothing but Python.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 PROHIBITED, EXCLUSIVE = "Prohibited", "Exclusive_Process"  # compute modes
@@ -15,6 +16,10 @@ FABRIC_FAILED = "Failed"  # the registration with the NVSwitches came to an end 
 REPAIR_PENDING, REPAIR_FAILED = "pending", "failed"
 # Kernel drivers that keep a card for a virtual machine: VFIO's, Xen's, and the stub that only holds it.
 FOREIGN_DRIVERS = ("vfio-pci", "pciback", "xen-pciback", "pci-stub")
+# Boards that reach each other through NVSwitches only, by the names that NVML gives them.
+NVSWITCH_BOARD = re.compile(
+    r"A100-SXM4|A800-SXM4|V100-SXM3|H100 80GB HBM3|H100 SXM|H800(?! PCIe)|H200(?! NVL)|H20\b|H20-3e|\bB[123]00\b"
+)
 
 
 class ParseError(ValueError):

@@ -19,9 +19,10 @@ _BANNER = re.compile(
     r"(?:\s+CUDA(?:\s+UMD)?\s+Version:\s*(?P<cuda>\S+))?"
 )
 _VERSION = re.compile(r"^[0-9]+(?:\.[0-9]+)+$")
+# A Jetson's own GPU sits on no PCI bus: "N/A" stands in its address's place.
 _CARD = re.compile(
     r"^\|\s*(?P<index>[0-9]{1,3})\s+(?P<name>\S.*?)\s+(?P<persistence>On|Off|N/A|ERR!)\s*\|"
-    r"\s*(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s+(?P<display>On|Off|N/A|ERR!)\s*\|"
+    r"\s*(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]|N/A)\s+(?P<display>On|Off|N/A|ERR!)\s*\|"
     r"\s*(?P<ecc>\S.*?)\s*\|"
 )
 _CARD_START = re.compile(r"^\|\s{1,4}[0-9]{1,3}\s{2}\S")

@@ -15,6 +15,9 @@ OLDEST_COMPUTE_CAPABILITY = (7, 0)
 _OLDEST = ".".join(map(str, OLDEST_COMPUTE_CAPABILITY))
 # Architectures whose cards differ in compute capability, all of them below that.
 BEFORE_CAPABILITIES = ("Fermi", "Kepler")
+# GPUs inside Jetson boards: PyTorch's and vLLM's packages hold no kernels for them, and those of a card with the same
+# major number do not run there (CUDA C++ Programming Guide, "Binary Compatibility": not between desktop and Tegra).
+EMBEDDED = ((5, 3), (6, 2), (7, 2), (8, 7))
 # Below this a card holds no useful share of a 27B model beside a larger one (its smallest checkpoint has about 17 GB).
 SMALLEST_HELPER_GIB = 7.5
 # PyTorch wheels by CUDA version: (oldest, newest) compute capability with kernels inside (pytorch RELEASE.md, matrix).
@@ -28,12 +31,14 @@ _WHEELS: tuple[tuple[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]], 
 
 @dataclass(frozen=True)
 class Situation:
-    """What the rules look at besides the card: a driver that answers nothing, a torch build, the largest card."""
+    """What the rules look at besides the card: a driver that answers nothing, a torch build, the largest card, links
+    that nobody routes, and a driver whose memory manager has given up."""
 
     driver_failure: str | None
     torch_cuda: tuple[int, int] | None
     largest_mib: int
     unrouted_nvswitch: bool
+    uvm_failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,12 @@ def _xid(card: Merged, situation: Situation) -> Objection | None:
     return Objection("gpu_xid", f"the kernel log of this boot has Xid {', '.join(fatal)}: reboot before using the card")
 
 
+def _uvm(card: Merged, situation: Situation) -> Objection | None:
+    if not situation.uvm_failed:
+        return None
+    return Objection("uvm_failed", "CUDA's memory manager in the kernel gave up: no program starts until a reboot")
+
+
 def _mig(card: Merged, situation: Situation) -> Objection | None:
     if not card.mig_enabled:
         return None
@@ -111,6 +122,17 @@ def _too_old(card: Merged, situation: Situation) -> Objection | None:
     return Objection(
         "compute_capability_too_old",
         f"compute capability {capability[0]}.{capability[1]}; vLLM needs {_OLDEST} or newer",
+    )
+
+
+def _embedded(card: Merged, situation: Situation) -> Objection | None:
+    capability = card.compute_capability
+    if capability not in EMBEDDED:
+        return None
+    return Objection(
+        "embedded_gpu",
+        f"the GPU of a Jetson board (compute capability {capability[0]}.{capability[1]}), for which vLLM's packages "
+        "hold no kernels; NVIDIA builds its own for these boards",
     )
 
 
@@ -147,9 +169,11 @@ _RULES: tuple[Callable[[Merged, Situation], Objection | None], ...] = (
     _no_driver,
     _fault,
     _xid,
+    _uvm,
     _mig,
     _prohibited,
     _too_old,
+    _embedded,
     _nvswitch,
     _wheel,
     _too_small,
