@@ -23,7 +23,10 @@ PLACE = re.compile(r"^ExecStart=(/\S*/current)/venv/", re.MULTILINE)
 VERIFY = Path("/var/lib/qwenlab/verify")
 FAILED = Path("/var/lib/qwenlab/generations/failed.json")
 JOURNAL_LINES = "400"
-KERNEL = re.compile(r"NVRM: Xid|oom-kill:.*qwen")
+KERNEL = re.compile(
+    r"NVRM: Xid|oom-kill:.*qwen|NVRM:.* fallen off the bus|uvm encountered global fatal error"
+    r"|NVRM:.*The GPU likely needs to be reset|RmInitAdapter failed"
+)
 KERNEL_LINES = 20
 SAMPLE_S = 2.0
 PROPERTIES = ("ActiveState", "SubState", "StatusText", "NRestarts", "Result", "ActiveEnterTimestampMonotonic")

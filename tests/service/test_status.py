@@ -141,7 +141,7 @@ def test_programs_get_one_line_without_the_journal() -> None:
         ("NVRM: Xid (PCI:0000:01:00): 48, pid='<unknown>', DBE (double bit error)", "xid-48"),
         ("NVRM: Xid (PCI:0000:01:00): 31, pid=1, name=python, MMU Fault", "xid-31"),
         ("NVRM: Xid (PCI:0000:01:00): 119, pid=1, Timeout waiting for RPC from GSP", "xid-119"),
-        ("NVRM: Xid (PCI:0000:01:00): 62, pid=1", "xid"),
+        ("NVRM: Xid (PCI:0000:01:00): 62, pid=1", "xid-62"),
         ("qwen-engine@cpu.service: Failed with result 'oom-kill'.", "host-memory"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "card-memory"),
         ("ValueError: To serve at least one request with the models's max seq len (262144)", "kv-too-small"),
