@@ -12,6 +12,9 @@ from qwenlab.systems import processor_problem, system_problem
 
 OLDEST_PYTHON = (3, 9)  # for the programs that run on the host; the engine has its own Python
 OLDEST_SYSTEMD = 250  # credentials (LoadCredential=) as the units use them
+# x86 instructions that vLLM's processor build uses without asking (vllm-project/vllm 35466). The CUDA engine runs in a
+# guest without AVX (vllm-project/vllm 52885 is of NIXL, which no release here holds).
+CPU_INSTRUCTION = "avx2"
 MODEL_GIB = {"cuda": 40.0, "cpu": 2.0}
 MARGIN_GIB = 1.0
 
@@ -66,6 +69,11 @@ def _system(base: HostBase, settings: Settings) -> list[str]:
         found.append(problem)
     if (problem := processor_problem(base.architecture, settings)) is not None:
         found.append(problem)
+    if settings.engine == "cpu" and base.cpu_flags and CPU_INSTRUCTION not in base.cpu_flags:
+        found.append(
+            f"the processor lacks {CPU_INSTRUCTION}, which qwen_engine = 'cpu' needs: in a virtual machine give it the "
+            "type of the processor below (Proxmox: CPU type host)"
+        )
     if base.init != "systemd" or base.systemd is None:
         found.append(f"process 1 is {base.init or 'unknown'}, not systemd: qwenlab serves through systemd units")
     elif base.systemd < OLDEST_SYSTEMD:

@@ -19,6 +19,7 @@ elif sudo -n true >/dev/null 2>&1; then echo sudo=yes
 else echo "sudo=$(LC_ALL=C sudo -n true 2>&1 | tail -n1)"; fi
 . /etc/os-release 2>/dev/null && echo "os=$ID" && echo "release=${VERSION_ID:-}" && echo "os_name=${PRETTY_NAME:-}"
 echo "arch=$(uname -m)"
+echo "cpu_flags=$(sed -n 's/^flags[[:space:]]*: //p' /proc/cpuinfo 2>/dev/null | head -n1)"
 echo "machine=$(cat /etc/machine-id 2>/dev/null) $(cat /proc/sys/kernel/random/boot_id 2>/dev/null) $(uname -n)"
 echo "init=$(cat /proc/1/comm 2>/dev/null)"
 echo "systemd=$(systemctl --version 2>/dev/null | sed -n '1s/^systemd \([0-9]*\).*/\1/p')"
@@ -86,6 +87,7 @@ class HostBase:
     os_name: str = ""
     release: str = ""
     architecture: str = ""
+    cpu_flags: frozenset[str] = frozenset()
     machine: str = ""
     init: str = ""
     systemd: int | None = None
@@ -124,6 +126,7 @@ def parse(lines: list[str]) -> HostBase:
         os_name=values.get("os_name", ""),
         release=values.get("release", ""),
         architecture=values.get("arch", ""),
+        cpu_flags=frozenset(values.get("cpu_flags", "").split()),
         machine=values.get("machine", ""),
         init=values.get("init", ""),
         systemd=_number(values, "systemd"),

@@ -13,7 +13,7 @@ from pyinfra.api.state import State
 from qwenlab.facts.host_base import HostBase, HostBasics, Room, parse
 from qwenlab.operations.host import first_named
 from qwenlab.preflight import Login, problems
-from qwenlab.settings import load
+from qwenlab.settings import Settings, load
 
 NOW = 1_800_000_000
 CUDA = load({})
@@ -26,6 +26,7 @@ FIT = HostBase(
     os_name="Debian GNU/Linux 13 (trixie)",
     release="13",
     architecture="x86_64",
+    cpu_flags=frozenset({"sse4_2", "avx", "avx2"}),
     init="systemd",
     systemd=257,
     time=NOW,
@@ -68,6 +69,22 @@ def test_a_fit_host_has_no_problem(login: Login) -> None:
 def test_an_unfit_host_is_told_why_and_what_to_do(change: dict[str, Any], words: list[str]) -> None:
     (text,) = problems(dataclasses.replace(FIT, **change), CUDA, SUDO, NOW)
     assert all(word in text for word in words), text
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "words"),
+    [
+        (CUDA, {"ssse3", "sse4_2", "aes"}, []),  # a guest of Proxmox' default type (vllm-project/vllm 52885)
+        (CPU, {"ssse3", "sse4_2", "aes"}, ["lacks avx2", "CPU type host"]),
+        (CPU, set(), []),  # not an x86 processor, or nobody could say
+    ],
+)
+def test_instructions_are_asked_for_where_the_engine_uses_them(
+    settings: Settings, flags: set[str], words: list[str]
+) -> None:
+    found = " ".join(problems(dataclasses.replace(FIT, cpu_flags=frozenset(flags)), settings, SUDO, NOW))
+    assert bool(found) == bool(words)
+    assert all(word in found for word in words)
 
 
 def test_a_user_who_does_not_use_sudo_must_be_root() -> None:
@@ -116,6 +133,7 @@ os=debian
 release=12
 os_name=Debian GNU/Linux 12 (bookworm)
 arch=x86_64
+cpu_flags=fpu sse2 avx2
 init=systemd
 systemd=252
 time=1800000000
@@ -128,6 +146,7 @@ disk=/opt/qwen 104857600 /dev/sda2 1048576
 disk=/srv/my models 52428800 /dev/sdb1 0""".splitlines()
     )
     assert (base.user, base.uid, base.release, base.systemd, base.python) == ("admin", 1000, "12", 252, "3.11.2")
+    assert base.cpu_flags == {"fpu", "sse2", "avx2"}
     assert base.ram_gib == 8.0  # the control group's limit, not the machine's memory
     assert base.rooms == {"/opt/qwen": Room(100.0, 1.0, "/dev/sda2"), "/srv/my models": Room(50.0, 0.0, "/dev/sdb1")}
 
