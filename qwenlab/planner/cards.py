@@ -73,8 +73,11 @@ def _why_not(
         return "mig", "MIG is on: its slices are too small and cannot be joined; turn it off with nvidia-smi -mig 0"
     if not gpu.memory_total_mib and not of_ram(gpu, inventory):
         why = ", and the size of the host's RAM, which it shares, could not either" if gpu.memory_unified else ""
-        if not why and gpu.name and spec_of(gpu) is None:
-            why = f", and the device table has no card called {gpu.name!r}"
+        if not why and gpu.name:
+            spec = spec_of(gpu)
+            sizes = " or ".join(f"{size:g}" for size in sorted(spec.memory_gib)) if spec else ""
+            why = f", and {gpu.name} is sold with {sizes} GiB" if spec else ""
+            why = why or f", and the device table has no card called {gpu.name!r}"
         return "memory-unknown", f"its memory size could not be read{why}"
     capability = gpu.compute_capability or _spec_capability(gpu)
     if capability is None:

@@ -188,7 +188,7 @@ def _missing_cards(inventory: HostInventory, settings: Settings) -> Iterator[str
     """Entries of qwen_cards that name nothing on a host that has cards."""
     if not inventory.gpus or settings.cards is None:
         return
-    there = ", ".join(f"{gpu.index} ({gpu.uuid or gpu.pci_bus_id})" for gpu in inventory.gpus)
+    there = ", ".join(f"{gpu.index} ({gpu.uuid or gpu.pci_bus_id or gpu.name})" for gpu in inventory.gpus)
     for word in settings.cards:
         if not any(names(word, gpu) for gpu in inventory.gpus):
             yield f"qwen_cards: no card {word}; there is {there}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 
 from qwenlab.facts.inventory import build_inventory
 from qwenlab.facts.published import load_published, parse_published
+from qwenlab.facts.readings import ParseError
 from qwenlab.facts.summary import summarise
 from tests.facts.hosts import CORPUS, codes, corpus, corpus_path, expected
 
@@ -136,6 +138,7 @@ def test_what_a_list_of_cards_says_of_a_cards_state(state: str | None, usable: b
     [
         pytest.param(["RTX 3090", "RTX 3060"], [("RTX 3090", 24576), ("RTX 3060", None)], id="names alone"),
         pytest.param([{"name": "RTX 3090", "count": 3}], [("RTX 3090", 24576)] * 3, id="a kind and how many"),
+        pytest.param(["2x RTX 3090", "L4"], [("RTX 3090", 24576)] * 2 + [("L4", 24576)], id="so many of a kind"),
         pytest.param([{"name": "RTX 4090", "vram_gib": 48}], [("RTX 4090", 49152)], id="memory in GiB"),
         pytest.param([{"name": "RTX 4090", "vram": "48 GB"}], [("RTX 4090", 49152)], id="memory with its unit"),
         pytest.param(
@@ -146,6 +149,21 @@ def test_what_a_list_of_cards_says_of_a_cards_state(state: str | None, usable: b
 def test_a_list_of_cards_as_people_write_it(rows: list[object], cards: list[tuple[str, int | None]]) -> None:
     found = build_inventory(parse_published(yaml.safe_dump({"gpus": rows}))).gpus
     assert [(gpu.name, gpu.memory_total_mib) for gpu in found] == cards
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words"),
+    [
+        ("2x RTX 3090", "a list of cards is expected, each a name (RTX 3090, 2x RTX 3090)"),
+        ([3090], "a list of cards is expected"),
+        ([{"name": "RTX 3090", "count": "two"}], "a count from 1 to 64 is expected, not 'two'"),
+        (["100x RTX 3090"], "a count from 1 to 64 is expected, not 100"),
+        ([{"name": "RTX 3090", "vram_gib": "lots"}], "'lots' is no size of a card's memory; write vram_gib: 24"),
+    ],
+)
+def test_a_list_of_cards_that_cannot_be_read_is_no_machine(gpus: object, words: str) -> None:
+    with pytest.raises(ParseError, match=re.escape(words)):
+        parse_published(yaml.safe_dump({"gpus": gpus}))
 
 
 @pytest.mark.parametrize(
