@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 from pyinfra.context import ctx_state, state
 
@@ -26,6 +28,10 @@ ADVICE = (
     (
         "No such private key file",
         "the file that ssh_key names does not exist on this machine",
+    ),
+    (
+        "Could not connect ([Errno 2] No such file",  # pyinfra adds the key of a new host to it
+        "the list of known hosts cannot be written: make its folder, mkdir -m 700 ~/.ssh",
     ),
     (
         "Could not connect",
@@ -77,6 +83,18 @@ class NoHosts(logging.Handler):
         if not any(state.is_host_in_limit(host) for host in hosts):
             names = ", ".join(host.name for host in hosts[:10])
             raise _cli_error(f"--limit and --exclude leave no host of the inventory, which has {names}")
+
+
+def prepare_ssh() -> None:
+    """What pyinfra's SSH takes for granted: a list of known hosts, as `ssh` itself makes at its first use.
+
+    And paramiko, which logs the traceback of a server that broke off, is quiet: pyinfra tells the same in one line.
+    """
+    logging.getLogger("paramiko").addHandler(logging.NullHandler())
+    with suppress(OSError, RuntimeError):  # a home that is not there or cannot be written: pyinfra says so, see ADVICE
+        folder = Path("~/.ssh").expanduser()
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / "known_hosts").touch(mode=0o600)
 
 
 def _cli_error(text: str) -> Exception:
