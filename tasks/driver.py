@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyinfra.api.deploy import deploy
+from pyinfra.context import host
 
 from qwenlab.operations import driver, driver_packages, driver_upgrade
 from qwenlab.settings import Settings
@@ -33,5 +34,7 @@ def install(settings: Settings) -> None:
 @deploy("Driver")
 def upgrade(settings: Settings) -> None:
     """Replace the driver, one host after the other."""
-    if settings.engine == "cuda":
+    if settings.engine != "cuda":
+        host.log("nothing to upgrade: the cpu engine needs no driver")
+    else:
         driver_upgrade.upgrade(name="Upgrade", settings=settings, _serial=True)

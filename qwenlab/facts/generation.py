@@ -26,6 +26,22 @@ class GenerationSaved(FactBase[bool]):
         return False
 
 
+class ServedRelease(FactBase[str | None]):
+    """The release that the host's engines are started from; None where nothing says."""
+
+    def command(self) -> str:
+        """The line before `GenerationSaved`'s."""
+        return "python3 /usr/local/lib/qwen/generation.py state 2>/dev/null; true"
+
+    def process(self, output: list[str]) -> str | None:
+        """A program of an earlier qwenlab does not name it."""
+        return output[-2] if len(output) > 1 else None
+
+    @staticmethod
+    def default() -> None:
+        """Nothing was said."""
+
+
 @dataclass(frozen=True)
 class FailedAttempt:
     """What was rolled back by itself.

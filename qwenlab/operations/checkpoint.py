@@ -190,7 +190,7 @@ def prune(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     models, generations, etc = places
     found = host.get_fact(UnusedCheckpoints, models=models, generations=generations, etc=etc)
     if not found:
-        host.noop("every checkpoint is in use")
+        host.log("nothing to remove: every checkpoint is in use")
         return
     for one in found:
         half = "" if one.whole else ", unfinished"

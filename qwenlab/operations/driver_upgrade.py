@@ -42,7 +42,7 @@ def upgrade(settings: Settings) -> Generator[PyinfraCommand, None, None]:
     unfinished = UNVERIFIED in host.get_fact(PathStates, paths=(UNVERIFIED,))
     if decision.verdict is Verdict.LEAVE and not unfinished:
         hint = "" if settings.asked_branch else "; qwen_driver_branch or qwen_driver_version name what to upgrade to"
-        host.noop("; ".join(decision.reasons) + hint)
+        host.log("nothing to upgrade: " + "; ".join(decision.reasons) + hint)
         return
     serving = host.get_fact(UnitState, unit="qwen.service").split()[0] != "absent"
     yield FunctionCommand(_begin, [], {})

@@ -249,6 +249,7 @@ def main(argv: list[str]) -> int:
         save(root)
     elif options.verb == "state":
         good = known(root, "good")
+        print(release(root))
         print("saved" if good is not None and good["digest"] == present(root) else "differs")
     elif options.verb == "attempt" and options.digest:
         attempt(root, options.digest)

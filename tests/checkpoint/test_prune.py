@@ -152,7 +152,7 @@ def test_what_came_into_use_meanwhile_stays_and_the_others_go(disk: Disk) -> Non
     assert new.exists()
 
 
-def test_the_play_names_what_it_removes_and_is_quiet_when_all_is_used() -> None:
+def test_the_play_names_what_it_removes_and_touches_nothing_when_all_is_used() -> None:
     settings = load({"qwen_engine": "cpu", "qwen_cpu_checkpoint": "lab/tiny", "qwen_cpu_revision": NEW})
     path = f"/srv/qwen/models/lab/tiny/{OLD}"
     found = json.dumps([{"path": path, "bytes": 5_000_000, "whole": True}])

@@ -7,7 +7,7 @@ import json
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
-from qwenlab.facts.generation import DeployAttempts, GenerationSaved
+from qwenlab.facts.generation import DeployAttempts, GenerationSaved, ServedRelease
 from qwenlab.facts.host_status import HostStatus
 from qwenlab.facts.verification import VerifyResults
 from qwenlab.operations import generation, service
@@ -24,6 +24,13 @@ DOWN = ["umbrella=inactive enabled no", "engine=cpu failed no f f"]
 )
 def test_what_serves_is_kept_once(said: str, lines: list[str]) -> None:
     assert [line for line, _ in commands(generation.remember, {"generation.py state": said})] == lines
+
+
+def test_a_rollback_on_request_says_what_serves_again() -> None:
+    found = [line for line, _ in commands(generation.rollback, {})]
+    assert found == ["python3 /usr/local/lib/qwen/generation.py restore --on-request", "_show"]
+    assert ServedRelease().process(["cuda-0.33.0-1", "saved"]) == "cuda-0.33.0-1"
+    assert ServedRelease().process(["saved"]) is None
 
 
 @pytest.mark.parametrize(("wanted", "count"), [(True, 2), (False, 0)])
