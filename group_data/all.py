@@ -109,7 +109,7 @@ docs/settings.md says the same as a table.
 #   engines may use NVLink multicast; turn it off where several tenants share one NVSwitch host
 # qwen_nvlink_multicast = True
 #   vLLM's tree holds configurations of its Triton block-FP8 kernel tuned on the host's cards of compute capability
-#   8.9 (e.g. by `extra_patches`); FP8 weights then run on it there instead of on Marlin
+#   8.9 (e.g. by `qwen_extra_patches`); FP8 weights then run on it there instead of on Marlin
 # qwen_tuned_block_fp8 = False
 #   vLLM arguments that win over the plan's, by their YAML name, e.g. `max-num-seqs: 16`
 # qwen_engine_args = {}

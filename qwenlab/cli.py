@@ -50,12 +50,12 @@ def usage() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit code (64 for a wrong call and 73 for an output file, as in sysexits.h)."""
     arguments = sys.argv[1:] if argv is None else argv
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(usage())
+    if not arguments or arguments[0] in ("-h", "--help", "--version"):
+        try:
+            print(__version__ if arguments[:1] == ["--version"] else usage(), flush=True)
+        except BrokenPipeError:
+            return _reader_gone()
         return 0 if arguments else WRONG_CALL
-    if arguments[0] == "--version":
-        print(__version__)
-        return 0
     name, *rest = arguments
     if name not in COMMANDS:
         print(f"qwenlab: no command {name!r}\n\n{usage()}", file=sys.stderr)

@@ -65,7 +65,7 @@ def test_a_full_standard_output_is_one_line() -> None:
     assert (run.returncode, run.stderr) == (73, "qwenlab settings: No space left on device\n")
 
 
-@pytest.mark.parametrize("arguments", [["settings"], ["plan", "--from", str(H200_PAIR), "--explain"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["settings"], ["plan", "--from", str(H200_PAIR), "--explain"]])
 def test_a_reader_that_has_gone_is_no_fault(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -48,6 +48,15 @@ class DriverSettings(SettingsGroup):
         None, "power limit of each card: a number, a dict from model name to number, or `advised`; none: not touched"
     )
 
+    @field_validator("power_limit_w", mode="before")
+    @classmethod
+    def _has_a_form(cls, value: object) -> object:
+        """In one sentence what pydantic says in one for each of the three forms."""
+        numbers = value.values() if isinstance(value, dict) else [value]
+        if value in (None, "advised") or all(type(one) in (int, float) for one in numbers):
+            return value
+        raise ValueError(f"a number, a dict from model name to number, or 'advised' is expected, not {value!r}")
+
     @field_validator("power_limit_w")
     @classmethod
     def _is_a_limit(

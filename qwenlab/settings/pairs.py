@@ -38,6 +38,9 @@ def from_pairs(pairs: Iterable[str]) -> dict[str, Any]:
             continue
         try:
             name = key.removeprefix(PREFIX)
+            if name.lower().startswith(PREFIX) and name.lower().removeprefix(PREFIX) in Settings.model_fields:
+                problems.append(SettingsProblem(key, f"no such setting; did you mean {name.lower()}?"))
+                continue
             decoded = yaml.safe_load(value)
             # 3.12 and forty digits are numbers to YAML; a setting that is text takes them as they are written
             data[PREFIX + name] = value.strip() if _is_text(name) and _is_number(decoded) else decoded

@@ -96,7 +96,7 @@ class PlannerSettings(SettingsGroup):
     tuned_block_fp8: bool = setting(
         False,
         "vLLM's tree holds configurations of its Triton block-FP8 kernel tuned on the host's cards of compute "
-        "capability 8.9 (e.g. by `extra_patches`); FP8 weights then run on it there instead of on Marlin",
+        "capability 8.9 (e.g. by `qwen_extra_patches`); FP8 weights then run on it there instead of on Marlin",
     )
     engine_args: dict[str, Any] = setting(
         {}, "vLLM arguments that win over the plan's, by their YAML name, e.g. `max-num-seqs: 16`"

@@ -99,6 +99,8 @@ def test_the_meanings_name_what_the_planner_knows() -> None:
         ({"qwen_engine_env": {"1A": "x"}}, ["qwen_engine_env", "'1A' is no variable's name"]),
         ({"qwen_engine_env": {"A B": "x"}}, ["qwen_engine_env", "'A B'"]),
         ({"qwen_engine_env": {"A": "x\ny"}}, ["qwen_engine_env", "A has more than one line"]),
+        ({"qwen_power_limit_w": "low"}, ["qwen_power_limit_w", "or 'advised' is expected, not 'low'"]),
+        ({"qwen_power_limit_w": {"RTX 3090": "low"}}, ["qwen_power_limit_w", "a dict from model name to number"]),
         ({"qwen_power_limit_w": 0.0}, ["qwen_power_limit_w", "above 0"]),
         ({"qwen_power_limit_w": {"RTX 3090": -5.0}}, ["qwen_power_limit_w", "-5 W is no power limit"]),
         ({"qwen_engine_args": {"port": 1}}, ["qwen_engine_args", "port is set by qwen_port"]),
@@ -260,6 +262,11 @@ def test_a_key_of_data_that_is_no_text_is_not_ours() -> None:
 )
 def test_a_setting_that_is_text_keeps_its_digits_on_the_command_line(pair: str, key: str, value: object) -> None:
     assert from_pairs([pair]) == {key: value}
+
+
+def test_a_key_in_capitals_on_the_command_line_is_told_its_name() -> None:
+    with pytest.raises(SettingsError, match=r"^QWEN_PORT: no such setting; did you mean qwen_port\?$"):
+        from_pairs(["QWEN_PORT=8001"])
 
 
 def test_every_fault_is_told_at_once() -> None:
