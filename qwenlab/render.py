@@ -137,6 +137,8 @@ def units_of(engine: EnginePlan, settings: Settings) -> list[Unit]:
         # with vLLM's own 0 the engine is killed at once, and streams then hang until systemd kills the server
         # (vLLM 0.32.0 v1/engine/utils.py; streams of a stopped service ended after TimeoutStopSec= and not before)
         "shutdown-timeout": settings.stop_timeout_s,
+        # asked for every few seconds by gateway, liveness and Prometheus: the journal shall tell of people's requests
+        "disable-access-log-for-endpoints": "/health,/metrics",
         **engine.args,
     }
     cards = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(engine.gpus)} if engine.gpus else {}

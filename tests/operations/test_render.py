@@ -62,6 +62,7 @@ def test_the_cpu_plan_becomes_one_engine() -> None:
         "host": "127.0.0.1",
         "port": 8123,
         "shutdown-timeout": 60,
+        "disable-access-log-for-endpoints": "/health,/metrics",
         "max-model-len": 2048,
         "max-num-seqs": 4,
         "enforce-eager": True,
