@@ -54,9 +54,9 @@ def send_content(
                     handler.break_connection(orderly=fault.orderly)
                     return
             chunk = handle.read(wanted)
+            request.sent += len(chunk)  # before the client can have it, and ask how much was sent
             handler.wfile.write(_with_wrong_bit(chunk, position, size) if fault.corrupt else chunk)
             position += len(chunk)
-            request.sent += len(chunk)
             _slow_down(fault, began, request.sent)
 
 
@@ -73,8 +73,8 @@ def send_xorb(handler: Handler, request: Request, fault: Fault, xorb: xet.Xorb, 
             handler.break_connection(orderly=fault.orderly)
             return
         wrong = _with_wrong_bit(piece, position, xorb.entry.size) if fault.corrupt else piece
-        handler.wfile.write(wrong)
         request.sent += len(piece)
+        handler.wfile.write(wrong)
         _slow_down(fault, began, request.sent)
 
 
