@@ -138,6 +138,7 @@ def _say_how_to_reach(lab: Lab, say: Progress) -> None:
     say("done; the host stays until script/demo --destroy")
     print(f"  log in:  {' '.join(host.ssh_command())}")
     print("  there:   systemctl status|stop|start|restart qwen")
+    print("  plays:   .venv/bin/pyinfra inventory/demo.py plays/status.py -y  (and the others of docs/plays.md)")
     print(
         f"  ask:     curl http://{host.address}:8000/v1/chat/completions -H 'Authorization: Bearer {API_KEY}' "
         "-H 'Content-Type: application/json' "
