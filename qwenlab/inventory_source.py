@@ -25,8 +25,8 @@ from qwenlab.host_inventory import SCHEMA_VERSION, HostInventory
 STDIN = "-"
 BELOW_ZERO = ("numa_node",)  # -1 is the kernel's word for none
 KINDS = (
-    "an inventory or the whole output of `probe --json`, a YAML file (`gpus: [2x RTX 3090]`, or a published recording), "
-    "a recorded directory; - is stdin"
+    "an inventory or the whole output of `probe --json`, a YAML file (`gpus: [2x RTX 3090]`, or a published "
+    "recording), a recorded directory; - is stdin"
 )
 
 
