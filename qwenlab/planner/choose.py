@@ -14,6 +14,7 @@ from itertools import groupby
 from math import ceil
 
 from qwenlab.host_inventory import GpuPair
+from qwenlab.planner.assignment import Assignment
 from qwenlab.planner.demand import Demand
 from qwenlab.planner.evaluate import Candidate, Evaluation, evaluate, finished
 from qwenlab.planner.layouts import Footprint, Place, footprints, kind_of, levelled, place_of, sorted_cards
@@ -97,8 +98,8 @@ class Search:
     def evaluate(self, footprint: Footprint, kept: int = 1, share: float = 1.0) -> Evaluation:
         """The best candidates on a footprint's cards, with `share` times its part of the requests."""
         alone = self.parallel.tp in (None, 1) and self.parallel.pp in (None, 1)
-        streams = self.streams(footprint, share)
-        return evaluate(self.place(footprint), self.demand, streams, self._knobs, alone=alone, kept=kept)
+        assignment = Assignment(self.place(footprint), self.demand, self.streams(footprint, share), self._knobs)
+        return evaluate(assignment, alone=alone, kept=kept)
 
     def why_not(self, footprint: Footprint) -> str:
         """What keeps a footprint from serving, with its cards' real names."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from qwenlab.planner.assignment import Assignment
 from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
-from qwenlab.planner.demand import LEAST_CONTEXT, Demand
 from qwenlab.planner.layouts import LEAST_LAYERS, Place, splits
 from qwenlab.planner.memory.reserve import graphs_gib, margin_gib, workspace_gib
-from qwenlab.planner.recipes import Knobs, Recipe, allowed, combinations_for, drafts_among_many, format_weight
+from qwenlab.planner.recipes import Recipe, allowed, combinations_for, drafts_among_many, format_weight
 from qwenlab.planner.shape import EngineShape
 from qwenlab.planner.sizing import LONGEST, longest_window, residency, settled, shape_of
 from qwenlab.planner.throughput import Link, Work, prefill_tok_s, step_ms, tokens_per_step
@@ -63,12 +63,28 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class _Run:
-    """A recipe on a split, with its speed at full residency: an upper bound until the memory is looked at."""
+    """A recipe on a layer split.
+
+    Attributes:
+        weight: of the checkpoint's format and the KV data type in the score.
+        accepted: tokens per verify step.
+        bound: score at full residency and with the longest window: no more is possible, whatever the memory says.
+    """
 
     spec: CheckpointSpec
     recipe: Recipe
+    weight: float
+    accepted: float
     split: tuple[int, ...]
     bound: float
+
+    def work(self, assignment: Assignment) -> Work:
+        """The throughput model's view."""
+        return work_of(self.spec.key, self.recipe, assignment.place, self.split, assignment.demand.depth)
+
+    def shape(self, assignment: Assignment) -> EngineShape:
+        """The memory model's view."""
+        return shape_of(assignment, self.spec, self.recipe, self.split)
 
 
 @dataclass(frozen=True)
@@ -79,82 +95,91 @@ class _TooSmall:
     length: int
 
 
-def _needed(demand: Demand) -> int:
-    return demand.context if demand.context_required else min(LEAST_CONTEXT, demand.context)
-
-
 @lru_cache(maxsize=16_384)
-def evaluate(
-    place: Place, demand: Demand, streams: int, knobs: Knobs, *, alone: bool = True, kept: int = 1
-) -> Evaluation:
-    """The best candidates for `place` when `streams` requests are its share of the demand.
+def evaluate(assignment: Assignment, *, alone: bool = True, kept: int = 1) -> Evaluation:
+    """The best candidates for an assignment.
 
     Args:
-        place: the cards.
-        demand: the workload.
-        streams: requests at once on these cards.
-        knobs: what the user fixed.
+        assignment: the cards and what is asked of them.
         alone: the cards may also serve one by one: a pipeline that cannot beat them so is not looked at further.
         kept: candidates to rank; more than one is for the explanation.
     """
-    floor = _one_by_one(place, demand, streams, knobs) if place.pp > 1 and alone else 0.0
+    floor = _one_by_one(assignment) if assignment.place.pp > 1 and alone else 0.0
     found: list[Candidate] = []
     closest: _TooSmall | None = None
     why: str | None = None
-    for run in _runs(place, demand, streams, knobs):
+    for run in _runs(assignment):
         if run.bound <= floor:
             why = f"a pipeline scores {run.bound:.1f} at most, its cards one by one {floor:.1f}"
             break
-        if len(found) >= kept and run.bound <= found[-1].score:
+        beaten = found[-1].score if len(found) >= kept else 0.0
+        if run.bound <= beaten:
             break
-        best: Candidate | None = None
-        for concrete in _concrete(run, place, demand, streams, knobs):
-            beaten = best.score if best is not None else found[-1].score if len(found) >= kept else 0.0
-            if concrete.bound <= beaten:
-                break
-            result = _sized(concrete, place, demand, streams, knobs)
-            if isinstance(result, Candidate):
-                best = result if best is None or result.score > best.score else best
-            elif closest is None or result.length > closest.length:
-                closest = result
+        best, too_small = _best_split(run, assignment, beaten)
+        closest = _longer(closest, too_small)
         if best is not None:
             found = sorted([*found, best], key=lambda candidate: -candidate.score)[:kept]
     if found:
         return Evaluation(tuple(found))
     if closest is not None and why is None:
-        return Evaluation((), misfit=replace(closest.shape, max_model_len=_needed(demand)))
-    return Evaluation((), why or _nothing_runs(place, knobs))
+        return Evaluation((), misfit=replace(closest.shape, max_model_len=assignment.least_context))
+    return Evaluation((), why or _nothing_runs(assignment))
 
 
-def _one_by_one(place: Place, demand: Demand, streams: int, knobs: Knobs) -> float:
+def _best_split(run: _Run, assignment: Assignment, beaten: float) -> tuple[Candidate | None, _TooSmall | None]:
+    """The best layer split of a run, looked for while its bound is above `beaten`; and the best that was too small."""
+    best: Candidate | None = None
+    closest: _TooSmall | None = None
+    for concrete in _concrete(run, assignment):
+        if concrete.bound <= (best.score if best is not None else beaten):
+            break
+        result = _sized(concrete, assignment)
+        if isinstance(result, _TooSmall):
+            closest = _longer(closest, result)
+        elif best is None or result.score > best.score:
+            best = result
+    return best, closest
+
+
+def _longer(first: _TooSmall | None, second: _TooSmall | None) -> _TooSmall | None:
+    """The one with the longer window; the first where they are equal."""
+    if first is None or (second is not None and second.length > first.length):
+        return second
+    return first
+
+
+def _one_by_one(assignment: Assignment) -> float:
     """What the cards of a pipeline reach without it: the sum for throughput, the best one where latency counts.
 
     `streams` never favours it: throughput grows with streams, so a card gets the rounded-down share; latency suffers
     from them, so the best card gets all.
     """
-    each = max(1, streams // len(place.cards)) if demand.additive else streams
-    singles = (Place((card,), 1, 1, Link.NVSWITCH) for card in place.cards)
-    scores = [found.best.score for single in singles if (found := evaluate(single, demand, each, knobs)).best]
-    return (sum(scores) if demand.additive else max(scores)) if scores else 0.0
+    cards, streams, additive = assignment.place.cards, assignment.streams, assignment.demand.additive
+    each = max(1, streams // len(cards)) if additive else streams
+    singles = (assignment.on(Place((card,), 1, 1, Link.NVSWITCH), each) for card in cards)
+    scores = [found.best.score for single in singles if (found := evaluate(single)).best]
+    return (sum(scores) if additive else max(scores)) if scores else 0.0
 
 
-def _nothing_runs(place: Place, knobs: Knobs) -> str:
-    specs = list(dict.fromkeys(spec for spec, _ in combinations_for(knobs)))
+def _nothing_runs(assignment: Assignment) -> str:
+    specs = list(dict.fromkeys(spec for spec, _ in combinations_for(assignment.knobs)))
     if not specs:
         return "the settings leave no checkpoint and recipe of the catalogue"
+    cards = assignment.place.cards
     smallest = min(specs, key=lambda spec: spec.total_gib)
-    if not _has_room(smallest, place):
-        room = sum(max(0.0, card.memory_gib - card.in_use_gib) for card in place.cards)
+    if not _has_room(smallest, assignment.place):
+        room = sum(max(0.0, card.memory_gib - card.in_use_gib) for card in cards)
         return (
             f"the smallest checkpoint ({smallest.key}) has {smallest.total_gib:.1f} GiB of weights; "
-            f"{room:.1f} GiB are free on {len(place.cards)} card{'s' if len(place.cards) > 1 else ''}"
+            f"{room:.1f} GiB are free on {len(cards)} card{'s' if len(cards) > 1 else ''}"
         )
     return "no recipe of the table runs on this silicon in this form"
 
 
 @lru_cache(maxsize=1024)
-def _runs(place: Place, demand: Demand, streams: int, knobs: Knobs) -> tuple[_Run, ...]:
+def _runs(assignment: Assignment) -> tuple[_Run, ...]:
     """Recipes that the silicon allows, fastest first."""
+    place, demand, knobs = assignment.place, assignment.demand, assignment.knobs
     runs = []
     corners = _corners(place)
     weights = {
@@ -166,7 +191,7 @@ def _runs(place: Place, demand: Demand, streams: int, knobs: Knobs) -> tuple[_Ru
     for spec, recipe in combinations_for(knobs):
         if spec.key not in weights:
             continue
-        too_busy = demand.additive and streams > SPECULATION_PAYS and not drafts_among_many(recipe, place)
+        too_busy = demand.additive and assignment.streams > SPECULATION_PAYS and not drafts_among_many(recipe, place)
         if too_busy or not allowed(recipe, spec, place.cards, place.tp, place.pp):
             continue
         work = work_of(spec.key, recipe, place, corners[0], demand.depth)
@@ -174,10 +199,10 @@ def _runs(place: Place, demand: Demand, streams: int, knobs: Knobs) -> tuple[_Ru
         kernel = work.weights.kernel
         if kernel not in prefill:
             prefill[kernel] = _prompt_rate(works)
-        weight = weights[spec.key] * recipe.quality * (1 + WINDOW_BONUS)
+        weight = weights[spec.key] * recipe.quality
         accepted = tokens_per_step(demand.text, recipe.method, recipe.tokens)
-        bound = weight * _rate(works, demand, accepted, streams, streams, prefill[kernel])
-        runs.append(_Run(spec, recipe, corners[0], bound))
+        bound = weight * (1 + WINDOW_BONUS) * _rate(works, assignment, accepted, prefill[kernel])
+        runs.append(_Run(spec, recipe, weight, accepted, corners[0], bound))
     return tuple(sorted(runs, key=lambda run: -run.bound))
 
 
@@ -189,9 +214,9 @@ def _has_room(spec: CheckpointSpec, place: Place) -> bool:
     return spec.total_gib - gib["vision"] - gib["mtp"] <= room
 
 
-def _most_layers(run: _Run, place: Place, demand: Demand, knobs: Knobs) -> list[int]:
+def _most_layers(run: _Run, assignment: Assignment) -> list[int]:
     """Above how many layers a stage cannot hold even their weights beside what it keeps anyway; by stage."""
-    shape = shape_of(run.spec, run.recipe, place, run.split, demand, knobs)
+    place, shape = assignment.place, run.shape(assignment)
     shape = replace(shape, max_num_seqs=min(shape.max_num_seqs, FEW_SEATS))
     gib = run.spec.gib
     layer = min(gib["attention_layer"], gib["gdn_layer"]) / place.tp
@@ -210,25 +235,21 @@ def _corners(place: Place) -> list[tuple[int, ...]]:
     return [tuple(rest if i == big else LEAST_LAYERS for i in range(place.pp)) for big in range(place.pp)]
 
 
-def _concrete(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) -> Iterator[_Run]:
+def _concrete(run: _Run, assignment: Assignment) -> Iterator[_Run]:
     """The run with every layer split, fastest first."""
+    place, fixed = assignment.place, assignment.knobs.layer_split
     if place.pp == 1:
         return iter((run,))
-    wanted = (
-        [knobs.layer_split]
-        if knobs.layer_split and len(knobs.layer_split) == place.pp
-        else splits(place.pp, LAYERS, place.grid)
-    )
-    most = _most_layers(run, place, demand, knobs)
-    work = work_of(run.spec.key, run.recipe, place, run.split, demand.depth)
-    weight = format_weight(run.spec, place.cards, knobs.quality) * run.recipe.quality * (1 + WINDOW_BONUS)
-    accepted = tokens_per_step(demand.text, run.recipe.method, run.recipe.tokens)
+    wanted = [fixed] if fixed and len(fixed) == place.pp else splits(place.pp, LAYERS, place.grid)
+    most = _most_layers(run, assignment)
+    work = run.work(assignment)
     options = []
     for split in wanted:
         if all(layers <= limit for layers, limit in zip(split, most, strict=True)):
             over = work.over(split)
-            rate = _rate((over,), demand, accepted, streams, streams, prefill_tok_s(over))
-            options.append(_Run(run.spec, run.recipe, split, weight * rate))
+            rate = _rate((over,), assignment, run.accepted, prefill_tok_s(over))
+            bound = run.weight * (1 + WINDOW_BONUS) * rate
+            options.append(_Run(run.spec, run.recipe, run.weight, run.accepted, split, bound))
     return iter(sorted(options, key=lambda option: -option.bound))
 
 
@@ -237,13 +258,21 @@ def _prompt_rate(works: Sequence[Work]) -> float:
     return max([prefill_tok_s(work, ideal=len(works) > 1) for work in works])
 
 
-def _rate(works: Sequence[Work], demand: Demand, accepted: float, streams: int, resident: int, prefill: float) -> float:
-    """tok/s of one request (weighted geometric mean of alone and among `streams`), or of all for throughput.
+def _rate(
+    works: Sequence[Work], assignment: Assignment, accepted: float, prefill: float, resident: int | None = None
+) -> float:
+    """tok/s of one request (weighted geometric mean of alone and among all streams), or of all for throughput.
 
-    Several works are the corners of a pipeline's splits; the rate is then a bound for every split between them.
+    Args:
+        works: of one layer split, or the corners of a pipeline's splits: the rate then bounds every split between them.
+        assignment: the streams and what they ask for.
+        accepted: tokens per verify step.
+        prefill: prompt tokens per second.
+        resident: streams that the KV pool holds at once, the others wait; None: all.
     """
+    demand, streams = assignment.demand, assignment.streams
     ideal = len(works) > 1
-    together = max(1, min(streams, resident))
+    together = streams if resident is None else max(1, min(streams, resident))
     busy = min([step_ms(work, streams=together, ideal=ideal) for work in works]) / 1e3 / accepted
     waves = streams / together
     crowded = waves * (together * demand.fresh / prefill + demand.answer * busy)
@@ -254,28 +283,27 @@ def _rate(works: Sequence[Work], demand: Demand, accepted: float, streams: int, 
     return float(demand.answer / (alone**ALONE * crowded ** (1 - ALONE)))
 
 
-def _sized(run: _Run, place: Place, demand: Demand, streams: int, knobs: Knobs) -> Candidate | _TooSmall:
+def _sized(run: _Run, assignment: Assignment) -> Candidate | _TooSmall:
     """The run with its memory: a candidate, or how far it got."""
-    shape = shape_of(run.spec, run.recipe, place, run.split, demand, knobs)
+    demand, needed = assignment.demand, assignment.least_context
+    shape = run.shape(assignment)
     length = longest_window(shape)
-    if length < _needed(demand) and shape.max_num_seqs > FEW_SEATS:
+    if length < needed and shape.max_num_seqs > FEW_SEATS:
         shape = replace(shape, max_num_seqs=FEW_SEATS)
         length = longest_window(shape)
-    if length < _needed(demand):
+    if length < needed:
         return _TooSmall(shape, length)
     window = demand.context if demand.context_required else length
-    shape, resident = residency(replace(shape, max_model_len=window), demand, streams)
-    work = work_of(run.spec.key, run.recipe, place, run.split, demand.depth)
-    accepted = tokens_per_step(demand.text, run.recipe.method, run.recipe.tokens)
+    shape, resident = residency(replace(shape, max_model_len=window), demand, assignment.streams)
+    work = run.work(assignment)
     reach = min(1.0, length / demand.context) * (1 + WINDOW_BONUS * length / LONGEST)
-    weight = format_weight(run.spec, place.cards, knobs.quality) * run.recipe.quality * reach
-    together = min(streams, resident)
+    together = min(assignment.streams, resident)
     prefill = prefill_tok_s(work)
     return Candidate(
         shape=shape,
-        score=weight * _rate((work,), demand, accepted, streams, resident, prefill),
-        single_tok_s=accepted * 1e3 / step_ms(work),
-        aggregate_tok_s=together * accepted * 1e3 / step_ms(work, streams=together),
+        score=run.weight * reach * _rate((work,), assignment, run.accepted, prefill, resident),
+        single_tok_s=run.accepted * 1e3 / step_ms(work),
+        aggregate_tok_s=together * run.accepted * 1e3 / step_ms(work, streams=together),
         streams=together,
         prefill_tok_s=prefill,
         resident=resident,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from qwenlab.planner.assignment import Assignment
 from qwenlab.planner.catalogue import CheckpointSpec
 from qwenlab.planner.demand import Demand
-from qwenlab.planner.layouts import Place
 from qwenlab.planner.memory import Kind, budget
 from qwenlab.planner.plan import Speculation
-from qwenlab.planner.recipes import HOPPER, Knobs, Method, Recipe, copies_head
+from qwenlab.planner.recipes import HOPPER, Method, Recipe, copies_head
 from qwenlab.planner.shape import EngineShape
 
 LONGEST = 262_144  # tokens: the model's own window
@@ -58,15 +58,14 @@ def _speculation(method: Method, tokens: int) -> Speculation:
     return Speculation(method=method, tokens=tokens)
 
 
-def shape_of(
-    spec: CheckpointSpec, recipe: Recipe, place: Place, split: tuple[int, ...], demand: Demand, knobs: Knobs
-) -> EngineShape:
-    """The engine shape of a recipe on a place, with the demand's seats and the default chunk of a prompt."""
+def shape_of(assignment: Assignment, spec: CheckpointSpec, recipe: Recipe, split: tuple[int, ...]) -> EngineShape:
+    """The engine shape of a recipe on a layer split, with the demand's seats and the default chunk of a prompt."""
+    place, demand = assignment.place, assignment.demand
     lowest = min(card.compute_capability for card in place.cards)
     return EngineShape(
         checkpoint=spec.key,
         cards=place.cards,
-        vllm=knobs.vllm,
+        vllm=assignment.knobs.vllm,
         drafter=spec.drafters[0] if recipe.method == "dflash" else None,
         speculation=_speculation(recipe.method, recipe.tokens) if recipe.method else None,
         tp=place.tp,
