@@ -13,10 +13,9 @@ from qwenlab.planner.memory.reserve import graphs_gib, margin_gib, workspace_gib
 from qwenlab.planner.recipes import Recipe, allowed, combinations_for, drafts_among_many, format_weight
 from qwenlab.planner.shape import EngineShape
 from qwenlab.planner.sizing import LONGEST, longest_window, residency, settled, shape_of
-from qwenlab.planner.throughput import Link, Work, prefill_tok_s, step_ms, tokens_per_step
+from qwenlab.planner.throughput import LAYERS, Link, Work, prefill_tok_s, step_ms, tokens_per_step
 from qwenlab.planner.traffic import work_of
 
-LAYERS = 64
 ALONE = 0.75  # weight of a request that has the engine for itself, where latency counts
 WINDOW_BONUS = 0.05  # of the score, for a window as long as the model's own
 # HyperQwen README's decision tree; club-3090: a drafter halves the rate at eight long prompts; on an H200 DFlash2

@@ -5,6 +5,6 @@ from __future__ import annotations
 from qwenlab.planner.throughput.acceptance import tokens_per_step
 from qwenlab.planner.throughput.prefill import prefill_tok_s
 from qwenlab.planner.throughput.step import step_ms
-from qwenlab.planner.throughput.work import Link, Silicon, WeightTraffic, Work
+from qwenlab.planner.throughput.work import LAYERS, Link, Silicon, WeightTraffic, Work
 
-__all__ = ["Link", "Silicon", "WeightTraffic", "Work", "prefill_tok_s", "step_ms", "tokens_per_step"]
+__all__ = ["LAYERS", "Link", "Silicon", "WeightTraffic", "Work", "prefill_tok_s", "step_ms", "tokens_per_step"]

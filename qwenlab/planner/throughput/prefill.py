@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from qwenlab.planner.throughput.calibration import Constants, constants
-from qwenlab.planner.throughput.step import ATTENTION_SHARE, HIDDEN, LAYERS, flops_per_token
-from qwenlab.planner.throughput.work import HOPPER, Work
+from qwenlab.planner.throughput.step import ATTENTION_SHARE, HIDDEN, flops_per_token, reduce_gb_s
+from qwenlab.planner.throughput.work import HOPPER, LAYERS, Work
 
 QUERY_WIDTH = 24 * 256  # query heads x head dimension
 
@@ -24,6 +24,7 @@ def prefill_tok_s(work: Work, with_constants: Constants | None = None, *, ideal:
 
 
 def _stage_seconds(work: Work, stage: int, c: Constants) -> float:
+    """Seconds that one token of a prompt takes on a stage."""
     cards = work.cards[stage * work.tp : (stage + 1) * work.tp]
     share = work.layers[stage] / LAYERS
     attention = 2 * work.depth * QUERY_WIDTH * LAYERS * ATTENTION_SHARE * share  # causal: half of 4 x depth x width
@@ -36,8 +37,6 @@ def _stage_seconds(work: Work, stage: int, c: Constants) -> float:
         rates.append(flops_per_token(share, False) / gemm_rate + attention / attention_rate)
     seconds = max(rates) / work.tp / 1e12
     if work.tp > 1:
-        rate = c.reduce_gb_s[work.link.value]
-        if work.link.value not in ("nvswitch", "nvlink"):
-            rate = min(rate, min(card.pcie_gb_s for card in cards))
-        seconds += 2 * work.layers[stage] * 2 * (work.tp - 1) / work.tp * HIDDEN * 2 / (rate * 1e9)
+        moved = 2 * work.layers[stage] * 2 * (work.tp - 1) / work.tp * HIDDEN * 2
+        seconds += moved / (reduce_gb_s(work, cards, c) * 1e9)
     return seconds

@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import ceil, hypot, log2
 
 from qwenlab.planner.throughput.calibration import Constants, constants
-from qwenlab.planner.throughput.work import GB, HOPPER, Link, Silicon, WeightTraffic, Work
+from qwenlab.planner.throughput.work import GB, HOPPER, LAYERS, Link, Silicon, WeightTraffic, Work
 
-LAYERS = 64
 ATTENTION_SHARE = 0.25  # every fourth layer keeps a KV cache, the others a recurrent state
 HIDDEN = 5120
 BODY_PARAMETERS = 24.4e9
@@ -46,25 +45,26 @@ def step_ms(
 
 def _stage_ms(work: Work, stage: int, streams: float, c: Constants) -> float:
     cards = work.cards[stage * work.tp : (stage + 1) * work.tp]
-    share = work.layers[stage] / LAYERS
     last = stage == len(work.layers) - 1
     if work.tp == 1:
-        total = _rank_ms(work, cards[0], share, last, streams, c)
+        total = _rank_ms(work, stage, cards[0], streams, c)
     else:
         tokens = streams * (work.draft_tokens + 1)
         reduces = 2 * work.layers[stage] + (2 if last else 0)
-        total = max(_rank_ms(work, card, share, last, streams, c) for card in dict.fromkeys(cards))
+        total = max(_rank_ms(work, stage, card, streams, c) for card in dict.fromkeys(cards))
         total += reduces * _reduce_us(work, cards, tokens, c) / 1e3
     return total + (c.step_ms + _draft_fixed_ms(work, cards, c) if last else 0.0)
 
 
-def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: float, c: Constants) -> float:
+def _rank_ms(work: Work, stage: int, card: Silicon, streams: float, c: Constants) -> float:
     """Kernels of one card: weights read once, states and cache per stream, FLOPs per token."""
+    share = work.layers[stage] / LAYERS
+    last = stage == len(work.layers) - 1
     tokens = streams * (work.draft_tokens + 1)
     read = card.bandwidth_gb_s * c.read_efficiency
     w, tp = work.weights, work.tp
     weight_gb = w.body * share / _body_read(card, w, c) + (w.head if last else 0.0)
-    gemm = hypot(weight_gb / tp / read * 1e3, _compute_ms(card, w, share, last, tokens, c) / tp)
+    gemm = hypot(weight_gb / tp / read * 1e3, _compute_ms(card, w.kernel, flops_per_token(share, last), tokens, c) / tp)
     gdn_layers = LAYERS * (1 - ATTENTION_SHARE) * share
     state_gb = streams * (work.draft_tokens + 2) * gdn_layers * STATE_ELEMENTS * work.state_bytes / tp / GB
     if work.draft_tokens and card.compute_capability == HOPPER:
@@ -73,7 +73,7 @@ def _rank_ms(work: Work, card: Silicon, share: float, last: bool, streams: float
     return (
         gemm
         + state_gb / read * 1e3
-        + cache_ms(work, card, share, streams, c)
+        + _cache_ms(work, card, share, streams, c)
         + drafting
         + c.layer_us * LAYERS * share / 1e3
     )
@@ -86,20 +86,20 @@ def _body_read(card: Silicon, weights: WeightTraffic, c: Constants) -> float:
     return c.hopper.get(f"read_packed_{weights.packed_bits}" if weights.packed_bits else f"read_{weights.kernel}", 1.0)
 
 
-def _compute_ms(card: Silicon, weights: WeightTraffic, share: float, last: bool, tokens: float, c: Constants) -> float:
-    """Multiplying the weights of one stage by `tokens` rows.
+def _compute_ms(card: Silicon, kernel: str, flops: float, tokens: float, c: Constants) -> float:
+    """Multiplying the weights of one stage by `tokens` rows, of `flops` each.
 
     CUTLASS's FP8 on compute capability 9.0 works on whole tiles of 128 rows: all of it above one tile, the kernel with
     a scale per block from `few_rows` on.
     """
-    rate = tensor_tflops(card, weights.kernel, c)
-    if weights.kernel != "16" and card.compute_capability == HOPPER and tokens > c.hopper["tile_rows"]:
+    rate = _tensor_tflops(card, kernel, c)
+    if kernel != "16" and card.compute_capability == HOPPER and tokens > c.hopper["tile_rows"]:
         tokens = ceil(tokens / c.hopper["tile_rows"]) * c.hopper["tile_rows"]
     wide_tile = c.hopper["few_rows"] < tokens <= c.hopper["tile_rows"]
-    if wide_tile and weights.kernel == "8-block" and card.compute_capability == HOPPER:
+    if wide_tile and kernel == "8-block" and card.compute_capability == HOPPER:
         tokens = c.hopper["tile_rows"]
         rate *= c.hopper["tile_efficiency"] / c.compute_efficiency["8"]
-    return tokens * flops_per_token(share, last) / (rate * 1e12) * 1e3
+    return tokens * flops / (rate * 1e12) * 1e3
 
 
 def flops_per_token(share: float, last: bool) -> float:
@@ -107,14 +107,14 @@ def flops_per_token(share: float, last: bool) -> float:
     return 2 * (BODY_PARAMETERS * share + (HEAD_PARAMETERS if last else 0.0))
 
 
-def tensor_tflops(card: Silicon, kernel: str, c: Constants) -> float:
+def _tensor_tflops(card: Silicon, kernel: str, c: Constants) -> float:
     """Rate that GEMMs reach on this card: 8-bit inputs where both the checkpoint and the card have them."""
     if kernel != "16" and card.fp8_tflops:
         return card.fp8_tflops * c.compute_efficiency["8"]
     return card.fp16_tflops * c.compute_efficiency["16"]
 
 
-def cache_ms(work: Work, card: Silicon, share: float, streams: float, c: Constants) -> float:
+def _cache_ms(work: Work, card: Silicon, share: float, streams: float, c: Constants) -> float:
     """Reading the KV cache of all streams; tensor parallel splits the four KV heads, no further."""
     efficiency = c.attention_read["verify" if work.draft_tokens else "decode"][work.backend]
     kv_gb = streams * work.depth * work.kv_bytes * LAYERS * ATTENTION_SHARE * share / min(work.tp, 4) / GB
@@ -124,13 +124,17 @@ def cache_ms(work: Work, card: Silicon, share: float, streams: float, c: Constan
 def _reduce_us(work: Work, cards: tuple[Silicon, ...], tokens: float, c: Constants) -> float:
     if work.tp == 1:
         return 0.0
-    link = work.link.value
-    rate = c.reduce_gb_s[link]
-    if link not in ("nvswitch", "nvlink"):
-        rate = min(rate, min(card.pcie_gb_s for card in cards))
     moved = 2 * (work.tp - 1) / work.tp * tokens * HIDDEN * 2
     hops = 1.0 if work.link is Link.NVSWITCH else log2(work.tp)
-    return c.reduce_us[link] * hops + moved / (rate * 1e3)
+    return c.reduce_us[work.link.value] * hops + moved / (reduce_gb_s(work, cards, c) * 1e3)
+
+
+def reduce_gb_s(work: Work, cards: tuple[Silicon, ...], c: Constants) -> float:
+    """Rate (1e9 bytes a second) of a long all-reduce between these cards: over PCIe the narrowest slot limits it."""
+    rate = c.reduce_gb_s[work.link.value]
+    if work.link in (Link.NVSWITCH, Link.NVLINK):
+        return rate
+    return min(rate, min(card.pcie_gb_s for card in cards))
 
 
 def _draft_read_gb(work: Work) -> float:

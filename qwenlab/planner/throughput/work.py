@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 GB = 1e9
+LAYERS = 64  # decoder layers of the model
 HOPPER = (9, 0)
 
 
@@ -71,7 +72,7 @@ class Work:
     weights: WeightTraffic
     kv_bytes: float
     backend: str
-    layers: tuple[int, ...] = (64,)
+    layers: tuple[int, ...] = (LAYERS,)
     tp: int = 1
     link: Link = Link.HOST
     draft: str | None = None
