@@ -18,8 +18,8 @@ from statistics import median
 
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner import plan
-from qwenlab.planner.cards import cards_of
 from qwenlab.planner.choose import choose
+from qwenlab.planner.host import host_of
 from qwenlab.planner.planning import search_of
 from qwenlab.settings import Settings, load
 from tests.planner.machines import inventories
@@ -45,8 +45,8 @@ def _forget() -> None:
 
 
 def _choice(inventory: HostInventory, settings: Settings) -> Callable[[], object]:
-    cards, _ = cards_of(inventory, settings.cards)
-    return lambda: choose(search_of(inventory, settings, cards))
+    host = host_of(inventory, settings)
+    return lambda: choose(search_of(host))
 
 
 def main() -> None:

@@ -13,11 +13,19 @@ from functools import cached_property
 from itertools import groupby
 from math import ceil
 
-from qwenlab.host_inventory import GpuPair
 from qwenlab.planner.assignment import Assignment
 from qwenlab.planner.demand import Demand
 from qwenlab.planner.evaluate import Candidate, Evaluation, evaluate, finished
-from qwenlab.planner.layouts import Footprint, Place, footprints, kind_of, levelled, place_of, sorted_cards
+from qwenlab.planner.layouts import (
+    Footprint,
+    Interconnect,
+    Place,
+    footprints,
+    kind_of,
+    levelled,
+    place_of,
+    sorted_cards,
+)
 from qwenlab.planner.memory import budget
 from qwenlab.planner.recipes import Knobs
 from qwenlab.planner.shape import Card
@@ -72,18 +80,16 @@ class Search:
     def __init__(
         self,
         cards: Sequence[Card],
-        links: Sequence[GpuPair],
+        interconnect: Interconnect,
         demand: Demand,
         knobs: Knobs,
         parallel: Parallel,
-        *,
-        wsl2: bool,
     ) -> None:
-        self.cards = sorted_cards(cards, links)
+        self.cards = sorted_cards(cards, interconnect.pairs)
         self._levelled = levelled(self.cards)
         self.demand = demand
         self.parallel = parallel
-        self._links, self._knobs, self._wsl2 = links, knobs, wsl2
+        self._interconnect, self._knobs = interconnect, knobs
         self._rest: dict[int, tuple[float, tuple[Footprint, ...]]] = {0: (0.0, ())}
 
     @cached_property
@@ -111,7 +117,7 @@ class Search:
 
     def place(self, footprint: Footprint) -> Place:
         """The footprint's cards without identity."""
-        return place_of(footprint, self._levelled, self._links, wsl2=self._wsl2)
+        return place_of(footprint, self._levelled, self._interconnect)
 
     def streams(self, footprint: Footprint, share: float = 1.0) -> int:
         """A footprint's share of the requests at once: by its number of cards, and for throughput by their bandwidth,
@@ -184,7 +190,7 @@ class Search:
         if promised <= NEARLY * self.best()[0]:
             return None
         cards = [self.cards[place] for place in places]
-        return Search(cards, self._links, self.demand, self._knobs, self.parallel, wsl2=self._wsl2)
+        return Search(cards, self._interconnect, self.demand, self._knobs, self.parallel)
 
     def _promise(self, places: Sequence[int]) -> float:
         whole = sum(self._share(place) for place in places)

@@ -53,11 +53,19 @@ class Place:
     grid: int = 1
 
 
-def place_of(footprint: Footprint, cards: Sequence[Card], links: Sequence[GpuPair], *, wsl2: bool) -> Place:
+@dataclass(frozen=True)
+class Interconnect:
+    """How the cards of a host reach each other: what is known of each pair, and whether WSL2 lies between them."""
+
+    pairs: Sequence[GpuPair] = ()
+    wsl2: bool = False
+
+
+def place_of(footprint: Footprint, cards: Sequence[Card], interconnect: Interconnect) -> Place:
     """The place that a footprint takes; the slowest link within a tensor-parallel group counts."""
     members = [cards[member] for member in footprint.members]
     groups = (members[i : i + footprint.tp] for i in range(0, len(members), footprint.tp))
-    link = max((link_of(group, links, wsl2=wsl2) for group in groups), key=list(Link).index)
+    link = max((link_of(group, interconnect) for group in groups), key=list(Link).index)
     if len(members) == 1:
         members = [replace(card, pcie_gb_s=0.0) for card in members]  # nothing crosses the bus
     grid = GRIDS[footprint.pp] if len(cards) <= ALL_SUBSETS else COARSE
@@ -160,11 +168,12 @@ def kind_of(card: Card) -> tuple[float, tuple[int, int], str]:
     return (-card.bandwidth_gb_s, card.compute_capability, card.name)
 
 
-def link_of(cards: Sequence[Card], links: Sequence[GpuPair], *, wsl2: bool) -> Link:
+def link_of(cards: Sequence[Card], interconnect: Interconnect) -> Link:
     """The slowest way between any two of these cards; NVSWITCH for a single one."""
     worst = Link.NVSWITCH
     for a, b in combinations(cards, 2):
-        worst = max(worst, _link(pair_of(links, a, b), wsl2=wsl2), key=list(Link).index)
+        link = _link(pair_of(interconnect.pairs, a, b), wsl2=interconnect.wsl2)
+        worst = max(worst, link, key=list(Link).index)
     return worst
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qwenlab.host_inventory import HostInventory
-from qwenlab.planner.cards import LeftOut, kept_gib
+from qwenlab.planner.cards import kept_gib
 from qwenlab.planner.checks import TAKEN_GIB, host_errors, unreadable
 from qwenlab.planner.choose import Choice, Parallel, Search, choose
 from qwenlab.planner.demand import demand_of
+from qwenlab.planner.host import Host
 from qwenlab.planner.layouts import TENSOR_SIZES
 from qwenlab.planner.plan import Refusal
 from qwenlab.planner.recipes import AMPERE, knobs_of
@@ -27,23 +28,17 @@ def _with_way_out(refusal: Refusal) -> Refusal:
     return refusal.model_copy(update={"text": f"{refusal.text.rstrip('.')} ({WITHOUT_CARDS})"})
 
 
-def refusals_of(
-    inventory: HostInventory,
-    settings: Settings,
-    cards: tuple[Card, ...],
-    left: tuple[LeftOut, ...],
-    choice: Choice,
-    free: Choice | None,
-) -> tuple[Refusal, ...]:
-    """The reasons, most telling first. `free` is the choice without the user's overrides, when there are any."""
+def refusals_of(host: Host, choice: Choice, free: Choice | None) -> tuple[Refusal, ...]:
+    """Why `choice` has no engine, the most telling reason first; `free`: the choice without the user's overrides."""
+    inventory, settings, cards = host.inventory, host.settings, host.cards
     if not inventory.gpus:
         unread = unreadable(inventory)
         text = "no NVIDIA card was found on this host" + (f"; {unread}" if unread else f" ({WITHOUT_CARDS})")
         found = host_errors(inventory) or (Refusal(code="no-gpu", text=text),)
         return tuple(_with_way_out(one) for one in found)
     if not cards:
-        listed = "; ".join(f"card {one.uuid}: {one.why}" for one in left)
-        codes = {one.code for one in left}
+        listed = "; ".join(f"card {one.uuid}: {one.why}" for one in host.left_out)
+        codes = {one.code for one in host.left_out}
         code = codes.pop() if len(codes) == 1 else "no-usable-card"
         return (Refusal(code=code, text=f"no card can be planned with: {listed}"),)
     if free is not None and free.engines:
@@ -54,14 +49,14 @@ def refusals_of(
         text = f"{names}: the model needs bfloat16 attention kernels, compute capability 8.0 or newer"
         return (Refusal(code="silicon-too-old", text=text),)
     if settings.context is not None:
-        longest = _longest(inventory, settings, cards)
+        longest = _longest(host)
         if longest:
             text = (
                 f"no engine on these cards holds {settings.context:,} tokens; the longest context that fits is "
                 f"{longest:,} (qwen_context)"
             )
             return (Refusal(code="context-too-long", text=text),)
-    return (Refusal(code="too-little-memory", text=_memory_text(inventory, settings, cards, choice)),)
+    return (Refusal(code="too-little-memory", text=_memory_text(host, choice)),)
 
 
 def _override_text(settings: Settings, choice: Choice) -> str:
@@ -71,11 +66,9 @@ def _override_text(settings: Settings, choice: Choice) -> str:
     return f"the settings leave no plan ({why}); without them one exists: loosen them one by one"
 
 
-def _longest(inventory: HostInventory, settings: Settings, cards: tuple[Card, ...]) -> int:
+def _longest(host: Host) -> int:
     """The longest window over all layouts, whatever its speed; 0 when nothing fits at all."""
-    shorter = settings.model_copy(update={"context": None})
-    demand = demand_of(shorter)
-    search = Search(cards, inventory.pairs, demand, knobs_of(shorter), Parallel(), wsl2=inventory.wsl2)
+    search = _free_search(replace(host, settings=host.settings.model_copy(update={"context": None})))
     windows = [
         candidate.shape.max_model_len
         for footprint in search.evaluations
@@ -84,9 +77,9 @@ def _longest(inventory: HostInventory, settings: Settings, cards: tuple[Card, ..
     return max(windows, default=0)
 
 
-def _memory_text(inventory: HostInventory, settings: Settings, cards: tuple[Card, ...], choice: Choice) -> str:
-    search = choice.search
-    share = kept_gib(inventory)  # nobody can end what takes this
+def _memory_text(host: Host, choice: Choice) -> str:
+    search, cards = choice.search, host.cards
+    share = kept_gib(host.inventory)  # nobody can end what takes this
     emptied = tuple(replace(card, in_use_gib=share) for card in cards)
     held = [max(0.0, card.in_use_gib - share) for card in cards]
     have = ", ".join(
@@ -96,9 +89,9 @@ def _memory_text(inventory: HostInventory, settings: Settings, cards: tuple[Card
     )
     largest = max(search.evaluations, key=lambda footprint: len(footprint.members))
     short = f"{have}: too little ({search.why_not(largest)})"
-    if max(held) >= TAKEN_GIB and _plannable(settings, emptied, inventory):
+    if max(held) >= TAKEN_GIB and _plannable(replace(host, cards=emptied)):
         return f"{short}. What would fit: these very cards, once those programs have ended (nvidia-smi lists them)"
-    return f"{short}. What would fit: {' or '.join(_would_fit(settings, emptied[0])) or 'larger cards'}"
+    return f"{short}. What would fit: {' or '.join(_would_fit(host.settings, emptied[0])) or 'larger cards'}"
 
 
 def _would_fit(settings: Settings, like: Card) -> list[str]:
@@ -106,11 +99,12 @@ def _would_fit(settings: Settings, like: Card) -> list[str]:
     found = []
     for size in USUAL_SIZES_GIB:
         bigger = _resized(like, size - SHOWN_MIB / 1024)
-        if _plannable(settings, (bigger,)):
+        if _plannable(Host(HostInventory(), settings, (bigger,))):
             found.append(f"one card with {size} GiB")
             break
     for count in TENSOR_SIZES[1:]:
-        if _plannable(settings, tuple(_resized(like, like.memory_gib, index) for index in range(count))):
+        several = tuple(_resized(like, like.memory_gib, index) for index in range(count))
+        if _plannable(Host(HostInventory(), settings, several)):
             found.append(f"{count} cards like this one")
             break
     return found
@@ -120,7 +114,10 @@ def _resized(card: Card, memory_gib: float, index: int = 0) -> Card:
     return replace(card, memory_gib=memory_gib, index=index, uuid=f"{card.uuid}-{index}")
 
 
-def _plannable(settings: Settings, cards: tuple[Card, ...], inventory: HostInventory | None = None) -> bool:
-    links, wsl2 = (inventory.pairs, inventory.wsl2) if inventory is not None else ((), False)
-    search = Search(cards, links, demand_of(settings), knobs_of(settings), Parallel(), wsl2=wsl2)
-    return bool(choose(search).engines)
+def _plannable(host: Host) -> bool:
+    return bool(choose(_free_search(host)).engines)
+
+
+def _free_search(host: Host) -> Search:
+    """The search over all layouts, whatever parallel sizes the settings fix."""
+    return Search(host.cards, host.interconnect, demand_of(host.settings), knobs_of(host.settings), Parallel())

@@ -9,7 +9,7 @@ from typing import Any
 
 from qwenlab.host_inventory import HostInventory
 from qwenlab.planner.catalogue import CheckpointSpec, DrafterSpec, checkpoints, drafter_checkpoints
-from qwenlab.planner.memory import Budget, kv_layout
+from qwenlab.planner.memory import budget, kv_layout
 from qwenlab.planner.plan import Checkpoint, EnginePlan, KvPool, NodeProcess, Reason, Workload
 from qwenlab.planner.rules import TABLE, Context, Rule
 from qwenlab.planner.rules.overrides import force, seats_of
@@ -51,9 +51,7 @@ class _Draft:
             self.warnings.append(reason.text)
 
 
-def render_engine(
-    shape: EngineShape, index: int, settings: Settings, inventory: HostInventory, budget: Budget
-) -> EnginePlan:
+def render_engine(shape: EngineShape, index: int, settings: Settings, inventory: HostInventory) -> EnginePlan:
     """The plan of one engine, without prediction and rejected candidates (the choice adds those).
 
     Args:
@@ -61,18 +59,18 @@ def render_engine(
         index: its place on the host, from 0: gives name and port.
         settings: the host's settings; their overrides win and are annotated.
         inventory: the host.
-        budget: the memory model's answer for this shape.
 
     Raises:
         RuleConflictError: two rules disagree, a fault of the table.
     """
-    context = context_of(shape, index, settings, inventory, budget)
+    memory = budget(shape)
+    context = _context(shape, index, settings, inventory)
     draft = _Draft(nodes=len(context.nodes), node_env=[{} for _ in context.nodes])
     for rule in TABLE:
         if rule.applies(context):
             draft.add(rule, context)
     forced = force(draft.args, draft.env, settings.engine_args, settings.engine_env)
-    pool = budget.pool
+    pool = memory.pool
     return EnginePlan(
         name=f"engine{index + 1}",
         port=context.port,
@@ -92,15 +90,16 @@ def render_engine(
         args=forced.args,
         env=forced.env,
         patches=tuple(draft.patches),
-        memory=tuple(rank.as_plan() for rank in budget.ranks),
+        memory=tuple(rank.as_plan() for rank in memory.ranks),
         kv=KvPool(blocks=pool.num_blocks, block_size=pool.block_size, tokens=pool.pool_tokens) if pool else None,
         reasons=(*draft.reasons, *forced.reasons),
         warnings=(*draft.warnings, *_unpinned(context), *forced.warnings),
     )
 
 
-def context_of(shape: EngineShape, index: int, settings: Settings, inventory: HostInventory, budget: Budget) -> Context:
+def _context(shape: EngineShape, index: int, settings: Settings, inventory: HostInventory) -> Context:
     """What the rules look at."""
+    memory = budget(shape)
     spec = checkpoints()[shape.checkpoint]
     drafter = drafter_checkpoints()[shape.drafter] if shape.drafter else None
     return Context(
@@ -111,9 +110,9 @@ def context_of(shape: EngineShape, index: int, settings: Settings, inventory: Ho
         drafter=drafter,
         workload=Workload(settings.workload),
         layout=kv_layout(shape),
-        blocks=budget.pool.num_blocks if budget.pool else None,
-        kv_bytes=budget.kv_bytes or None,
-        utilization=utilization(shape, budget),
+        blocks=memory.pool.num_blocks if memory.pool else None,
+        kv_bytes=memory.kv_bytes or None,
+        utilization=utilization(shape),
         model_path=_checkpoint(spec).directory(settings.model_directory),
         drafter_path=_checkpoint(drafter).directory(settings.model_directory) if drafter else None,
         served_names=tuple(settings.served_model_names),
@@ -125,7 +124,7 @@ def context_of(shape: EngineShape, index: int, settings: Settings, inventory: Ho
     )
 
 
-def utilization(shape: EngineShape, budget: Budget) -> float:
+def utilization(shape: EngineShape) -> float:
     """The share of each card that vLLM asks to be free at boot, two decimals.
 
     It is what the plan claims on the fullest card, at most what the card that others use most has free once the
@@ -133,10 +132,11 @@ def utilization(shape: EngineShape, budget: Budget) -> float:
     """
     if shape.gpu_memory_utilization is not None:
         return shape.gpu_memory_utilization
-    if not budget.ranks:
+    ranks = budget(shape).ranks
+    if not ranks:
         return DEFAULT_UTILIZATION
-    claimed = max((rank.weights + rank.kv + rank.workspace + rank.graphs) / rank.total for rank in budget.ranks)
-    free = min((rank.total - rank.in_use - CONTEXT_GIB) / rank.total for rank in budget.ranks)
+    claimed = max((rank.weights + rank.kv + rank.workspace + rank.graphs) / rank.total for rank in ranks)
+    free = min((rank.total - rank.in_use - CONTEXT_GIB) / rank.total for rank in ranks)
     return max(0.01, floor(min(claimed, free) * 100) / 100)
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from qwenlab.host_inventory import Ancestor, GpuPair, HostInventory
-from qwenlab.planner.memory import budget
 from qwenlab.planner.plan import EnginePlan, Speculation
 from qwenlab.planner.render import render_engine
 from qwenlab.planner.shape import Card, EngineShape
@@ -85,4 +84,4 @@ def peers(ancestor: Ancestor, ok: bool | None = None) -> GpuPair:
 def rendered(
     of: EngineShape, settings: Settings | None = None, inventory: HostInventory | None = None, index: int = 0
 ) -> EnginePlan:
-    return render_engine(of, index, settings or Settings(), inventory or HostInventory(), budget(of))
+    return render_engine(of, index, settings or Settings(), inventory or HostInventory())

@@ -8,6 +8,7 @@ import pytest
 
 from qwenlab.planner.cards import cards_of
 from qwenlab.planner.choose import choose
+from qwenlab.planner.host import host_of
 from qwenlab.planner.layouts import splits
 from qwenlab.planner.memory import budget, kv_layout, pool
 from qwenlab.planner.plan import Speculation
@@ -260,7 +261,7 @@ def test_every_machine_gets_an_answer_with_numbers_and_reasons(machine: str) -> 
 def test_no_choice_breaks_a_limit_of_the_rules(workload: str) -> None:
     settings = load({"qwen_workload": workload})
     for name, inventory in INVENTORIES.items():
-        choice = choose(search_of(inventory, settings, cards_of(inventory)[0]))
+        choice = choose(search_of(host_of(inventory, settings)))
         for engine in choice.engines:
             shape = replace(engine.candidate.shape, cards=engine.cards, dp=engine.replicas)
             assert [limit.id for limit in violations(shape)] == [], name

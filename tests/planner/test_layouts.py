@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qwenlab.planner.cards import cards_of
-from qwenlab.planner.layouts import Footprint, footprints, levelled, link_of, sorted_cards, splits
+from qwenlab.planner.layouts import Footprint, Interconnect, footprints, levelled, link_of, sorted_cards, splits
 from qwenlab.planner.shape import Card
 from qwenlab.planner.throughput import Link
 from tests.planner.machines import inventories
@@ -103,13 +103,13 @@ def test_order_and_footprints_ignore_memory_and_peer_access() -> None:
 )
 def test_the_slowest_pair_decides_what_an_all_reduce_crosses(machine: str, link: Link) -> None:
     inventory = INVENTORIES[machine]
-    assert link_of(cards(machine), inventory.pairs, wsl2=inventory.wsl2) is link
+    assert link_of(cards(machine), Interconnect(inventory.pairs, wsl2=inventory.wsl2)) is link
 
 
 def test_a_failed_live_test_outranks_the_driver() -> None:
     inventory = INVENTORIES["2x3090-peer"]
     failed = [pair.model_copy(update={"measured_peer_ok": False}) for pair in inventory.pairs]
-    assert link_of(cards("2x3090-peer"), failed, wsl2=False) is Link.HOST
+    assert link_of(cards("2x3090-peer"), Interconnect(failed)) is Link.HOST
 
 
 @pytest.mark.parametrize(("stages", "grid", "count"), [(1, 1, 1), (2, 1, 57), (2, 8, 7), (3, 8, 21), (4, 8, 35)])

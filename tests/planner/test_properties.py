@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from qwenlab.host_inventory import Ancestor, GpuPair, HostInventory
 from qwenlab.planner import plan
-from qwenlab.planner.cards import cards_of
 from qwenlab.planner.choose import CLEARLY, choose
+from qwenlab.planner.host import host_of
 from qwenlab.planner.planning import search_of
 from qwenlab.settings import load
 from tests.planner.machines.build import Machine, machine
@@ -62,12 +62,11 @@ def given_settings(workload: str, **more: Any) -> dict[str, Any]:
 
 def reached(inventory: HostInventory, workload: str) -> float:
     """The score of what is chosen, which may leave cards out."""
-    return choose(search_of(inventory, load(given_settings(workload)), cards_of(inventory)[0])).score
+    return choose(search_of(host_of(inventory, load(given_settings(workload))))).score
 
 
 def score(inventory: HostInventory, workload: str) -> float:
-    chosen = load(given_settings(workload))
-    return search_of(inventory, chosen, cards_of(inventory)[0]).best()[0]
+    return search_of(host_of(inventory, load(given_settings(workload)))).best()[0]
 
 
 @QUICK

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from qwenlab.host_inventory import Ancestor, HostInventory
-from qwenlab.planner.memory import budget
 from qwenlab.planner.plan import Speculation
 from qwenlab.planner.render import utilization
 from qwenlab.planner.rules import LEFT_OUT, LIMITS, TABLE, document
@@ -285,7 +284,7 @@ def test_engines_of_a_host_take_consecutive_ports_and_rendezvous() -> None:
 
 def test_the_boot_time_test_of_free_memory_is_passable() -> None:
     desktop = replace(shape("RTX 3090"), cards=(card("RTX 3090", 0, in_use_gib=1.4),))
-    share = utilization(desktop, budget(desktop))
+    share = utilization(desktop)
     assert share * 23.56 <= 23.56 - 1.4 - 0.5
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from qwenlab.host_inventory import Ancestor, GpuPair
-from qwenlab.planner.cards import cards_of
 from qwenlab.planner.catalogue import checkpoints
 from qwenlab.planner.choose import choose
+from qwenlab.planner.host import host_of
 from qwenlab.planner.plan import Speculation, Workload
 from qwenlab.planner.planning import search_of
 from qwenlab.planner.rules import violations
@@ -97,8 +97,7 @@ def test_the_choice_keeps_every_limit() -> None:
     for machine, inventory in [*list(inventories().items())[::8], ("4070+3060", inventories()["4070+3060"])]:
         for workload in Workload:
             settings = Settings(workload=workload.value)
-            cards, _ = cards_of(inventory, None)
-            for engine in choose(search_of(inventory, settings, cards)).engines:
+            for engine in choose(search_of(host_of(inventory, settings))).engines:
                 chosen = replace(engine.candidate.shape, cards=engine.cards, dp=engine.replicas)
                 assert [limit.id for limit in violations(chosen)] == [], (machine, workload)
 
