@@ -85,7 +85,8 @@ def prompts(inventory: HostInventory, models: Path) -> Arms:
     scheduled = own | {"speculative-config": own["speculative-config"] | SCHEDULE}
     sixteen = planned(inventory, ["batch"], Share(gib=76), {"qwen_checkpoint": "bf16", "qwen_concurrency": 32})
     plain = stock(models)[0]
-    small = plain["args"] | {"kv-cache-memory-bytes": 4 * GIB, "max-num-seqs": 8, "gpu-memory-utilization": 0.45}
+    small = plain["args"] | {"max-model-len": 32_768, "max-num-seqs": 8, "gpu-memory-utilization": 0.45}
+    small |= {"kv-cache-memory-bytes": 4 * GIB}
     return [
         *_wave(1, [arm | {"bursts": PROMPTS} for arm in sixteen], profile=PROMPT),
         *_wave(1, [plain | {"args": small, "need_gib": 60, "bursts": PROMPTS}], profile=PROMPT),

@@ -149,6 +149,13 @@ LEFT_OUT = (
         "slower than DFlash2 on the same card (3.19 against 3.77 tokens per step).",
     ),
     LeftOut(
+        "Fewer drafts as more requests run (num_speculative_tokens_per_batch_size)",
+        "vLLM 0.33.0 config/speculative.py; run on an NVIDIA H200 (docs/gpu_bench.md)",
+        "it works, graphs included. Where plans draft for many requests they draft the number that suits full seats, "
+        "and the states of a longer draft would cost seats; for the six or eight seats of chat the figures published "
+        "for an RTX 3090 leave about 6 %. vLLM switches it off with data parallelism. qwen_engine_args can set it.",
+    ),
+    LeftOut(
         "Sampling defaults (temperature, top-p, min_p 0)",
         f"{DUAL} launchers; {CLUB} composes",
         "the checkpoint's generation_config.json holds the model makers' values and vLLM reads it; min_p is 0 there.",
