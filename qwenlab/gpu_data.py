@@ -122,30 +122,18 @@ class GpuSpec(Record):
     source: str
 
 
-class UnknownGpuError(LookupError):
-    """The card is not in the device table."""
-
-
 class _Table(Record):
     families: tuple[GpuFamily, ...]
     cards: tuple[GpuSpec, ...]
 
 
-def lookup(*, name: str | None = None, device_id: str | int | None = None) -> GpuSpec:
-    """The data sheet of a card, by its product name (trusted first: ids are shared by variants) or PCI device id.
-
-    Raises `UnknownGpuError` when neither is in the table.
-    """
-    spec = find(name=name, device_id=device_id)
-    if spec is None:
-        raise UnknownGpuError(f"no card named {name!r} with PCI device id {device_id!r} in qwenlab/data/gpus.yaml")
-    return spec
-
-
 def find(
     *, name: str | None = None, device_id: str | int | None = None, memory_mib: int | None = None
 ) -> GpuSpec | None:
-    """Like `lookup`, None for a card that is not in the table; the memory tells apart cards whose names were cut."""
+    """The data sheet of a card, by its product name (trusted first: ids are shared by variants) or PCI device id.
+
+    None for a card that is not in the table; the memory tells apart cards whose names were cut.
+    """
     by_name = _by_name().get(_normal(_physical(name))) if name and not _is_cut(name) else None
     by_id = _by_id().get(_hex(device_id)) if device_id is not None else None
     if by_name is not None and name and _normal(name) == _NAMELESS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -33,14 +32,6 @@ _A_CARD = "a name (RTX 3090, 2x RTX 3090) or a mapping ({name: RTX 3060, vram_gi
 _MIB = {"MIB": 1, "MB": 1, "": 1, "GIB": 1024, "GB": 1024, "G": 1024}
 _HEALTHY = ("", "ok", "healthy", "good", "normal", "active", "none")
 _GIVEN = ("gpus", "driver", "cuda", "os")
-
-
-def load_published(path: Path) -> Recording:
-    """Read one file. Raises `ParseError` when it is no recording."""
-    try:
-        return parse_published(path.read_text(encoding="utf-8"))
-    except (ParseError, UnicodeDecodeError) as error:
-        raise ParseError(f"{path}: {error}") from None
 
 
 def parse_published(text: str) -> Recording:

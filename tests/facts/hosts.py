@@ -10,7 +10,7 @@ import yaml
 
 from qwenlab.facts import gather
 from qwenlab.facts.inventory import build_inventory
-from qwenlab.facts.published import load_published
+from qwenlab.facts.published import parse_published
 from qwenlab.facts.recording import Recording, from_output
 from qwenlab.host_inventory import HostInventory
 from tests.sim import inventory as sim
@@ -24,7 +24,12 @@ H200_PAIR = DATA / "recorded" / "h200x2-nvswitch"
 
 def corpus(number: str) -> HostInventory:
     """The inventory of one corpus file, by its number."""
-    return build_inventory(load_published(corpus_path(number)))
+    return build_inventory(recording_of(corpus_path(number)))
+
+
+def recording_of(path: Path) -> Recording:
+    """What one corpus file holds."""
+    return parse_published(path.read_text(encoding="utf-8"))
 
 
 def corpus_path(number: str) -> Path:

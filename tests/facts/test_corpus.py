@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from qwenlab.facts.inventory import build_inventory
-from qwenlab.facts.published import load_published, parse_published
+from qwenlab.facts.published import parse_published
 from qwenlab.facts.readings import ParseError
 from qwenlab.facts.summary import summarise
-from tests.facts.hosts import CORPUS, codes, corpus, corpus_path, expected
+from tests.facts.hosts import CORPUS, codes, corpus, corpus_path, expected, recording_of
 
 KEYS = (
     "parse", "usable_gpus", "gpu_count", "nvlink_pairs", "nvlink_all_to_all", "same_pcie_switch_groups",
@@ -28,13 +28,13 @@ def test_the_corpus_is_whole() -> None:
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_a_published_host_is_summed_up_as_its_page_says(path: Path) -> None:
     want = expected(path)
-    summary = summarise(build_inventory(load_published(path)))
+    summary = summarise(build_inventory(recording_of(path)))
     assert {key: summary[key] for key in KEYS if key in want} == {key: want[key] for key in KEYS if key in want}
 
 
 @pytest.mark.parametrize("path", [path for path in CORPUS if "diagnosis" in expected(path)], ids=lambda path: path.stem)
 def test_what_is_wrong_with_a_published_host_is_diagnosed(path: Path) -> None:
-    assert expected(path)["diagnosis"] in codes(build_inventory(load_published(path)))
+    assert expected(path)["diagnosis"] in codes(build_inventory(recording_of(path)))
 
 
 def test_a_matrix_that_contradicts_itself_is_rejected_by_name() -> None:

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from qwenlab.facts.published import load_published
 from qwenlab.facts.readings import ParseError
 from qwenlab.facts.topology import Topology, parse_topology
-from tests.facts.hosts import CORPUS, expected
+from tests.facts.hosts import CORPUS, expected, recording_of
 
-SOUND = [path for path in CORPUS if load_published(path).text("topo") and expected(path)["parse"] == "ok"]
+SOUND = [path for path in CORPUS if recording_of(path).text("topo") and expected(path)["parse"] == "ok"]
 
 
 def matrix(path: Path) -> str:
-    return load_published(path).captures["topo"]
+    return recording_of(path).captures["topo"]
 
 
 def each_line(change: Callable[[str], str]) -> Callable[[str], str]:

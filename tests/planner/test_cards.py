@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from qwenlab.gpu_data import lookup
 from qwenlab.host_inventory import Gpu, HostInventory, PcieLink
 from qwenlab.planner import plan
 from qwenlab.planner.cards import WSL2_SHARE_GIB, cards_of, fp16_tflops, names
 from qwenlab.planner.throughput.calibration import data
 from qwenlab.settings import load
+from tests.data_sheets import data_sheet
 from tests.planner.machines import MACHINES, inventories
 from tests.planner.machines.build import Machine, machine
 
@@ -67,7 +67,7 @@ def test_the_narrowest_part_of_the_path_counts_and_an_idle_generation_does_not(l
     ],
 )
 def test_a_rate_that_no_data_sheet_states_follows_from_the_same_silicon(name: str, low: float, high: float) -> None:
-    assert low <= fp16_tflops(lookup(name=name)) <= high
+    assert low <= fp16_tflops(data_sheet(name=name)) <= high
 
 
 def test_a_card_without_a_stated_rate_is_no_cliff_beside_its_kin() -> None:

@@ -52,7 +52,7 @@ def ours(case: dict[str, Any], version: str, *, patched: bool = False) -> dict[s
         "blocks_per_request": first.blocks_per_request,
         "pool_tokens": pool.pool_tokens,
         "slots": [layout.slots for layout in pool.layouts],
-        "boots": pool.boots,
+        "boots": pool.refusal is None,
     }
 
 

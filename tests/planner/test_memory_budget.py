@@ -74,7 +74,7 @@ def test_a_24_gb_card_takes_int4_with_mtp_at_64k() -> None:
     result = budget(replace(shape(23.54), speculation=MTP))
     assert result.fits
     assert result.pool is not None
-    assert result.pool.boots
+    assert result.pool.refusal is None
     assert result.seats >= 1
     (rank,) = result.ranks
     assert rank.weights + rank.kv + rank.workspace + rank.graphs + rank.in_use + rank.margin <= rank.total
@@ -301,9 +301,9 @@ def test_the_longest_context_is_the_longest(length: int, method: Speculation | N
     assert 0 <= longest <= length
     block = kv_layout(wanted).block_size
     if longest:
-        assert pool(replace(wanted, max_model_len=longest, block_size=block), blocks=blocks).boots
+        assert pool(replace(wanted, max_model_len=longest, block_size=block), blocks=blocks).refusal is None
     if longest < length:
-        assert not pool(replace(wanted, max_model_len=longest + 1, block_size=block), blocks=blocks).boots
+        assert pool(replace(wanted, max_model_len=longest + 1, block_size=block), blocks=blocks).refusal is not None
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ class KvPool:
         concurrency: full-length requests that fit.
         bytes_per_stage: bytes that one card of each stage really allocates.
         layouts: one per stage.
-        boots: enough blocks for one full-length request (and the null block from 0.29 on).
-        refusal: vLLM's reason for not starting, in its own terms; None when it boots.
+        refusal: vLLM's reason for not starting, in its own terms; None when there are enough blocks for one full-length
+            request (and for the null block from 0.29 on).
     """
 
     num_blocks: int
@@ -33,7 +33,6 @@ class KvPool:
     concurrency: float
     bytes_per_stage: tuple[int, ...]
     layouts: tuple[KvLayout, ...]
-    boots: bool
     refusal: str | None
 
     def seats(self, tokens: int, *, at_most: int = 4096) -> int:
@@ -88,7 +87,6 @@ def pool_of(
         concurrency=blocks / needed,
         bytes_per_stage=tuple(blocks * layout.block_bytes for layout in layouts),
         layouts=layouts,
-        boots=refusal is None,
         refusal=refusal,
     )
 

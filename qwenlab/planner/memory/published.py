@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from qwenlab.planner.memory.config import KvConfig, gdn_prefill_is_flashinfer
-from qwenlab.planner.memory.layout import GIB, layout_of
+from qwenlab.planner.memory.layout import layout_of
 from qwenlab.planner.memory.pool import KvPool, longest_context, pool_of
 from qwenlab.planner.memory.reserve import graphs_gib, reserve_rules, workspace_gib
 from qwenlab.planner.memory.versions import pool_rules
@@ -68,10 +68,6 @@ class Published:
     def gib_per_request(self) -> float:
         """GiB on one card that the model says one full-length request needs."""
         return max(layout_of(self.config, stage).gib_per_request for stage in range(len(self.config.partition)))
-
-    def gib_of_pool(self) -> float:
-        """GiB on the fullest card that the derived pool takes."""
-        return max(self.ours().bytes_per_stage) / GIB
 
 
 def _row(entry: dict[str, Any]) -> Published:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-from qwenlab.gpu_data import GpuSpec, lookup
+from qwenlab.gpu_data import GpuSpec
 from qwenlab.host_inventory import Ancestor, Driver, Gpu, GpuPair, HostInventory, OperatingSystem, PcieLink, PowerLimit
+from tests.data_sheets import data_sheet
 
 # MiB that nvidia-smi shows, where it is not the nominal size less what firmware keeps.
 _SHOWN_MIB = {
@@ -74,7 +75,7 @@ def machine(entry: Machine) -> HostInventory:
 
 def _gpu(entry: Machine, index: int) -> Gpu:
     name, memory = entry.cards[index]
-    spec = lookup(name=name)
+    spec = data_sheet(name=name)
     used = entry.used_mib[index] if entry.used_mib else 0
     return Gpu(
         index=index,
@@ -110,7 +111,7 @@ def _shown_mib(spec: GpuSpec, memory: float | None) -> int:
 def _pair(entry: Machine, a: int, b: int) -> GpuPair:
     bridged = entry.link in ("nvlink", "nvswitch") and (entry.bridges is None or (a, b) in entry.bridges)
     peers = bridged or entry.link == "peer"
-    lanes = lookup(name=entry.cards[a][0]).nvlink
+    lanes = data_sheet(name=entry.cards[a][0]).nvlink
     return GpuPair(
         a=a,
         b=b,
