@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from qwenlab.planner.catalogue import checkpoints, drafter_checkpoints
 from qwenlab.planner.memory.config import layers_per_stage
@@ -23,48 +24,54 @@ def weights_per_rank(shape: EngineShape) -> list[float]:
 def weights_per_stage(shape: EngineShape) -> tuple[float, ...]:
     """GiB of weights on one card of each pipeline stage."""
     return _weights(
-        shape.checkpoint,
-        shape.drafter,
-        shape.speculation.method if shape.speculation else None,
-        layers_per_stage(shape, checkpoints()[shape.checkpoint].geometry.layers),
-        shape.tp,
-        shape.vision,
-        shape.embedding_shared,
-        shape.draft_head is not None,
+        _Loaded(
+            checkpoint=shape.checkpoint,
+            drafter=shape.drafter,
+            method=shape.speculation.method if shape.speculation else None,
+            layers=layers_per_stage(shape, checkpoints()[shape.checkpoint].geometry.layers),
+            tp=shape.tp,
+            vision=shape.vision,
+            embedding_shared=shape.embedding_shared,
+            head_copied=shape.draft_head is not None,
+        )
     )
 
 
+class _Loaded(NamedTuple):
+    """What of a shape decides about its weights: shapes that differ in windows, seats or cards share the answer."""
+
+    checkpoint: str
+    drafter: str | None
+    method: str | None
+    layers: tuple[int, ...]  # by stage
+    tp: int
+    vision: bool
+    embedding_shared: bool
+    head_copied: bool
+
+
 @lru_cache(maxsize=16_384)
-def _weights(
-    checkpoint: str,
-    drafter: str | None,
-    method: str | None,
-    stages: tuple[int, ...],
-    tp: int,
-    vision: bool,
-    embedding_shared: bool,
-    draft_head: bool,
-) -> tuple[float, ...]:
-    spec = checkpoints()[checkpoint]
+def _weights(loaded: _Loaded) -> tuple[float, ...]:
+    spec = checkpoints()[loaded.checkpoint]
     model, gib = spec.geometry, spec.gib
     sizes = []
     first = 0
-    for stage, layers in enumerate(stages):
+    for stage, layers in enumerate(loaded.layers):
         attention = sum(model.is_full_attention(layer) for layer in range(first, first + layers))
         size = attention * gib["attention_layer"] + (layers - attention) * gib["gdn_layer"]
-        is_last = stage == len(stages) - 1
+        is_last = stage == len(loaded.layers) - 1
         # A stage after the first keeps a copy of the embedding in stock vLLM; with the patch only where a drafter
         # on the last stage reads it.
-        if stage == 0 or not embedding_shared or (is_last and method is not None):
+        if stage == 0 or not loaded.embedding_shared or (is_last and loaded.method is not None):
             size += gib["embedding"]
-        if stage == 0 and vision:
+        if stage == 0 and loaded.vision:
             size += gib["vision"]
         if is_last:
             size += gib["lm_head"]
-            if method == "mtp":
-                size += gib["mtp"] + (gib["lm_head"] / 2 if draft_head else 0.0)
-            if method == "dflash" and drafter is not None:
-                size += drafter_checkpoints()[drafter].gib
-        sizes.append(size / tp + BUFFERS_GIB)
+            if loaded.method == "mtp":
+                size += gib["mtp"] + (gib["lm_head"] / 2 if loaded.head_copied else 0.0)
+            if loaded.method == "dflash" and loaded.drafter is not None:
+                size += drafter_checkpoints()[loaded.drafter].gib
+        sizes.append(size / loaded.tp + BUFFERS_GIB)
         first += layers
     return tuple(sizes)
