@@ -9,6 +9,7 @@ from textwrap import wrap
 from qwenlab.accuracy.fit import held_out
 from qwenlab.accuracy.reports import Point, points, rows
 from qwenlab.accuracy.score import overall, rankings, within
+from qwenlab.markdown import table
 
 TOLERANCE = 0.25
 
@@ -54,7 +55,7 @@ def page() -> str:
                 "`hopper`. `h200-033-chat` ran without the patch `cutlass-rows-sm90`, whose absence is not modelled.",
             ),
             "",
-            *_table(
+            *table(
                 ("run", "figure", "measured", "predicted", "off by"),
                 [(p.report, _unit(p), _n(p.value), _n(p.predicted()), _off(p)) for p in every if p.machine == "h200"],
             ),
@@ -63,7 +64,7 @@ def page() -> str:
             "",
             "Single-stream rates that are off by more than 25 %.",
             "",
-            *_table(
+            *table(
                 ("report", "machine", "text, depth", "configuration", "measured", "predicted", "off by"),
                 [
                     (
@@ -89,7 +90,7 @@ def page() -> str:
             "",
             "## Reports left out",
             "",
-            *_table(
+            *table(
                 ("report", "why"),
                 [(str(row["id"]), str(row["excluded"])) for row in rows() if "excluded" in row],
             ),
@@ -107,14 +108,14 @@ def _summary(every: Sequence[Point], single: Sequence[Point]) -> list[str]:
         ("several streams together", [p for p in every if p.streams > 1]),
         ("prompt tokens per second", [p for p in every if p.corpus == "prefill"]),
     ]
-    table = _table(
+    shares = table(
         ("what", "figures", "within 25 %", "median error"),
         [(name, str(len(some)), _pct(within(some, TOLERANCE)), _pct(_median_error(some))) for name, some in groups],
     )
     found = rankings(single)
     machines = len({ranking.machine for ranking in found})
     return [
-        *table,
+        *shares,
         "",
         *_prose(
             f"Order: tau {overall(found):.2f} over all pairs of {machines} machines,",
@@ -129,15 +130,10 @@ def _prose(*parts: str) -> list[str]:
 
 
 def _rankings(single: Sequence[Point]) -> list[str]:
-    return _table(
+    return table(
         ("machine", "text", "configurations", "tau"),
         [(r.machine, r.corpus, str(r.configurations), f"{r.tau:.2f}") for r in rankings(single)],
     )
-
-
-def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in body]
 
 
 def _error(point: Point) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from qwenlab.markdown import table
 from qwenlab.patches.manifest import Patch, Series, load, releases
 
 PATH = Path(__file__).parents[2] / "docs" / "patches.md"
@@ -38,25 +39,19 @@ def patch_lines(series: Series, patch: Patch) -> list[str]:
     return lines
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
 def render() -> str:
     """The page."""
-    parts = [HEAD]
+    lines = [HEAD]
     for vllm in releases():
         series = load(vllm)
-        rows = [
-            f"| `{p.id}` | {p.kind} | {_cell(p.title)} | {_cell(p.breaks_without)} | {_cell(p.needed_when.text)} | "
-            f"{_cell(p.retire_when)} | {_cell(p.upstream)} |"
-            for p in series.patches
-        ]
-        head = "| patch | kind | what | without it | needed when | until | upstream |\n|---|---|---|---|---|---|---|"
-        left = "\n".join(f"| {_cell(item.topic)} | {_cell(item.why)} |" for item in series.not_needed)
-        parts.append(
-            f"## vLLM {vllm}\n\n{head}\n"
-            + "\n".join(rows)
-            + f"\n\nNot patched:\n\n| topic | why not |\n|---|---|\n{left}\n"
+        lines += [f"## vLLM {vllm}", ""]
+        lines += table(
+            ("patch", "kind", "what", "without it", "needed when", "until", "upstream"),
+            (
+                (f"`{p.id}`", p.kind, p.title, p.breaks_without, p.needed_when.text, p.retire_when, p.upstream)
+                for p in series.patches
+            ),
         )
-    return "\n".join(parts)
+        lines += ["", "Not patched:", ""]
+        lines += [*table(("topic", "why not"), ((item.topic, item.why) for item in series.not_needed)), ""]
+    return "\n".join(lines)

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from qwenlab.markdown import table
 from qwenlab.output import write_text
 from qwenlab.settings.fields import SettingsGroup, extra
 from qwenlab.settings.loading import PREFIX
@@ -72,13 +73,17 @@ def markdown() -> str:
     ]
     for group in GROUPS:
         parts += ["", f"## {group.__name__.removesuffix('Settings')}", "", (group.__doc__ or "").strip(), ""]
-        parts += ["| key | type | default | unit | meaning |", "|---|---|---|---|---|"]
-        for name, field in own_fields(group).items():
-            meaning = (field.description or "").replace("|", "\\|") + (" (secret)" if extra(field, "secret") else "")
-            kind = type_of(field.annotation).replace("|", "\\|")
-            parts.append(
-                f"| `{PREFIX}{name}` | {kind} | `{default_of(field)!r}` | {extra(field, 'unit') or ''} | {meaning} |"
+        rows = (
+            (
+                f"`{PREFIX}{name}`",
+                type_of(field.annotation),
+                f"`{default_of(field)!r}`",
+                extra(field, "unit") or "",
+                (field.description or "") + (" (secret)" if extra(field, "secret") else ""),
             )
+            for name, field in own_fields(group).items()
+        )
+        parts += table(("key", "type", "default", "unit", "meaning"), rows)
     return "\n".join(parts) + "\n"
 
 

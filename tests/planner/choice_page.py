@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 
+from qwenlab.markdown import table
 from qwenlab.planner import plan
 from qwenlab.planner.plan import EnginePlan, HostPlan
 from qwenlab.settings import load
@@ -167,15 +168,15 @@ def page() -> str:
     for recipe in RECIPES:
         lines += [f"## {recipe.machine}", "", f"- Theirs: {recipe.theirs}.", f"- Measured: {recipe.measured}."]
         lines += [f"- Here: {recipe.difference}", ""]
-        lines += ["| workload | engines | expected |", "|---|---|---|"]
+        rows: list[tuple[str, str, str]] = []
         lost: list[str] = []
         for workload in WORKLOADS:
             host = plan(machines[recipe.machine], load({"qwen_workload": workload}))
-            lines.append(f"| {workload} | {_engines(host)} | {_expected(host)} |")
+            rows.append((workload, _engines(host), _expected(host)))
             if workload == "chat" and host.engines:
                 lost = [f"- {row.layout}: {row.why}" for row in host.engines[0].rejected]
                 lost += [f"- idle: {card.why}" for card in host.idle]
-        lines.append("")
+        lines += [*table(("workload", "engines", "expected"), rows), ""]
         if lost:
             lines += ["What lost for chat:", "", *lost, ""]
     return "\n".join(lines)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
+from qwenlab.markdown import table
 from qwenlab.planner.catalogue import checkpoints, drafter_checkpoints
 from qwenlab.planner.memory.config import KvConfig
 from qwenlab.planner.memory.kv_dtypes import KV_DTYPES
@@ -52,12 +53,6 @@ planner raises the block to the next multiple and passes `--block-size`.
 """
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
-
-
 def configuration(row: Published) -> str:
     """A configuration in few words."""
     config = row.config
@@ -95,116 +90,126 @@ def size(row: Published) -> str:
 def document() -> str:
     """The whole file."""
     exact, misses = published("exact"), published("misses")
-    parts = [
+    lines = [
         INTRODUCTION,
-        "## What each release changed\n",
-        table(("from", "change"), history()),
-        "## KV types\n",
-        table(
-            ("type", "bytes per token and layer", "drafter's layer", "block without drafter", "MTP 3", "DFlash2 7"),
-            (
-                (
-                    name,
-                    f"{dtype.token_bytes(4, 256):,}",
-                    "-" if dtype.drafter_block else f"{dtype.token_bytes(8, 128):,}",
-                    *(f"{blocks:,}" for blocks in _blocks(name)),
-                )
-                for name, dtype in KV_DTYPES.items()
-            ),
-        ),
-        "Blocks in tokens, float16 state, one card of compute capability 8.6.\n",
-        "## Checkpoints\n",
-        table(
-            ("key", "repository", "revision", "format", "GiB", "published", "a GDN layer, MiB", "head", "needs"),
-            (
-                (
-                    spec.key,
-                    spec.repo,
-                    f"`{spec.revision[:12]}`" if spec.revision else "at deploy time",
-                    spec.format,
-                    f"{spec.total_gib:.2f}",
-                    spec.published_gib,
-                    f"{spec.gib['gdn_layer'] * 1024:.0f}",
-                    f"{spec.gib['lm_head']:.2f}",
-                    ", ".join(spec.patches) or "-",
-                )
-                for spec in checkpoints().values()
-            ),
-        ),
-        table(
-            ("drafter", "repository", "revision", "GiB"),
-            (
-                (spec.key, spec.repo, f"`{(spec.revision or 'at deploy time')[:12]}`", f"{spec.gib:.2f}")
-                for spec in drafter_checkpoints().values()
-            ),
-        ),
-        f"## Published pools that are reproduced to the token ({len(exact)})\n",
-        table(
-            ("vLLM", "configuration", "size", "published", "ours", "blocks", "inferred", "source"),
-            (
-                (
-                    row.config.vllm,
-                    configuration(row),
-                    size(row),
-                    f"{row.pool:,}",
-                    f"{row.ours().pool_tokens:,}",
-                    f"{row.ours().num_blocks:,}",
-                    row.inferred or "",
-                    row.source,
-                )
-                for row in exact
-            ),
-        ),
-        "`whole blocks`: the size was not published; the figure is that of a whole number of blocks.\n"
-        "`inferred`: not stated by the source and taken because the figure fits it, so weaker evidence.\n",
-        f"## Published pools that are not ({len(misses)})\n",
-        table(
-            ("vLLM", "configuration", "published", "nearest of ours", "error", "why", "source"),
-            (
-                (
-                    row.config.vllm,
-                    configuration(row),
-                    f"{row.pool:,}",
-                    f"{row.ours().pool_tokens:,}",
-                    f"{100 * (row.ours().pool_tokens / (row.pool or 1) - 1):+.2f} %",
-                    row.why,
-                    row.source,
-                )
-                for row in misses
-            ),
-        ),
-        "## Refusals and longest contexts\n",
-        table(
-            ("vLLM", "configuration", "published", "ours", "source"),
-            [
-                (
-                    row.config.vllm,
-                    configuration(row),
-                    f"needs {row.gib} GiB",
-                    f"{row.gib_per_request():.3f} GiB",
-                    row.source,
-                )
-                for row in published("refusals")
-            ]
-            + [
-                (
-                    row.config.vllm,
-                    configuration(row),
-                    f"at most {row.tokens:,} tokens",
-                    f"{row.longest():,} tokens",
-                    row.source,
-                )
-                for row in published("longest")
-            ],
-        ),
-        "## Weights on a card\n",
-        _lines("loads"),
-        "## Workspace and graphs on a card\n",
+        *_section("What each release changed", table(("from", "change"), history())),
+        *_section("KV types", _kv_types()),
+        "Blocks in tokens, float16 state, one card of compute capability 8.6.",
+        "",
+        *_section("Checkpoints", _checkpoints()),
+        *_drafters(),
+        "",
+        *_section(f"Published pools that are reproduced to the token ({len(exact)})", _reproduced(exact)),
+        "`whole blocks`: the size was not published; the figure is that of a whole number of blocks.",
+        "`inferred`: not stated by the source and taken because the figure fits it, so weaker evidence.",
+        "",
+        *_section(f"Published pools that are not ({len(misses)})", _missed(misses)),
+        *_section("Refusals and longest contexts", _limits()),
+        *_section("Weights on a card", _memory("loads")),
+        "## Workspace and graphs on a card",
+        "",
         f"What a card holds beside weights and KV pool. The planner keeps {MARGIN_GIB:.2f} GiB free on top, "
-        f"{MARGIN_GIB + DISPLAY_MARGIN_GIB:.2f} GiB on a card\nthat drives a display.\n",
-        _lines("rests"),
+        f"{MARGIN_GIB + DISPLAY_MARGIN_GIB:.2f} GiB on a card",
+        "that drives a display.",
+        "",
+        *_memory("rests"),
     ]
-    return "\n".join(parts)
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, body: list[str]) -> list[str]:
+    return [f"## {title}", "", *body, ""]
+
+
+def _kv_types() -> list[str]:
+    return table(
+        ("type", "bytes per token and layer", "drafter's layer", "block without drafter", "MTP 3", "DFlash2 7"),
+        (
+            (
+                name,
+                f"{dtype.token_bytes(4, 256):,}",
+                "-" if dtype.drafter_block else f"{dtype.token_bytes(8, 128):,}",
+                *(f"{blocks:,}" for blocks in _blocks(name)),
+            )
+            for name, dtype in KV_DTYPES.items()
+        ),
+    )
+
+
+def _checkpoints() -> list[str]:
+    return table(
+        ("key", "repository", "revision", "format", "GiB", "published", "a GDN layer, MiB", "head", "needs"),
+        (
+            (
+                spec.key,
+                spec.repo,
+                f"`{spec.revision[:12]}`" if spec.revision else "at deploy time",
+                spec.format,
+                f"{spec.total_gib:.2f}",
+                spec.published_gib,
+                f"{spec.gib['gdn_layer'] * 1024:.0f}",
+                f"{spec.gib['lm_head']:.2f}",
+                ", ".join(spec.patches) or "-",
+            )
+            for spec in checkpoints().values()
+        ),
+    )
+
+
+def _drafters() -> list[str]:
+    return table(
+        ("drafter", "repository", "revision", "GiB"),
+        (
+            (spec.key, spec.repo, f"`{(spec.revision or 'at deploy time')[:12]}`", f"{spec.gib:.2f}")
+            for spec in drafter_checkpoints().values()
+        ),
+    )
+
+
+def _reproduced(rows: Iterable[Published]) -> list[str]:
+    return table(
+        ("vLLM", "configuration", "size", "published", "ours", "blocks", "inferred", "source"),
+        (
+            (
+                row.config.vllm,
+                configuration(row),
+                size(row),
+                f"{row.pool:,}",
+                f"{row.ours().pool_tokens:,}",
+                f"{row.ours().num_blocks:,}",
+                row.inferred or "",
+                row.source,
+            )
+            for row in rows
+        ),
+    )
+
+
+def _missed(rows: Iterable[Published]) -> list[str]:
+    return table(
+        ("vLLM", "configuration", "published", "nearest of ours", "error", "why", "source"),
+        (
+            (
+                row.config.vllm,
+                configuration(row),
+                f"{row.pool:,}",
+                f"{row.ours().pool_tokens:,}",
+                f"{100 * (row.ours().pool_tokens / (row.pool or 1) - 1):+.2f} %",
+                row.why,
+                row.source,
+            )
+            for row in rows
+        ),
+    )
+
+
+def _limits() -> list[str]:
+    refused = ((row, f"needs {row.gib} GiB", f"{row.gib_per_request():.3f} GiB") for row in published("refusals"))
+    longest = ((row, f"at most {row.tokens:,} tokens", f"{row.longest():,} tokens") for row in published("longest"))
+    return table(
+        ("vLLM", "configuration", "published", "ours", "source"),
+        ((row.config.vllm, configuration(row), theirs, ours, row.source) for row, theirs, ours in (*refused, *longest)),
+    )
 
 
 def _blocks(kv_dtype: str) -> list[int]:
@@ -216,7 +221,7 @@ def _blocks(kv_dtype: str) -> list[int]:
     return [layout_of(config).block_size for config in configs]
 
 
-def _lines(section: str) -> str:
+def _memory(section: str) -> list[str]:
     return table(
         ("vLLM", "published GiB", "ours", "difference", "source"),
         (

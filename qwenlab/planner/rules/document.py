@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from qwenlab.markdown import table
 from qwenlab.output import write_text
-from qwenlab.planner.rules import LEFT_OUT, LIMITS, TABLE, Topic
+from qwenlab.planner.rules import LEFT_OUT, LIMITS, TABLE, Rule, Topic
 from qwenlab.planner.rules.overrides import TRAPS
 
 HEAD = """\
@@ -28,8 +29,6 @@ LEFT_OUT_HEAD = """
 
 What the sources state and no plan does, with the reason.
 
-| rule | stated by | why it is left out |
-|---|---|---|
 """
 TRAPS_HEAD = """
 ## Forced values that are warned about
@@ -37,54 +36,43 @@ TRAPS_HEAD = """
 `qwen_engine_args` and `qwen_engine_env` win over every rule; the plan then says what it would have set. These values
 are known to hurt and add a warning.
 
-| name | what happens | source |
-|---|---|---|
 """
 LIMITS_HEAD = """
 ## Limits of a layout
 
 The search drops every layout that breaks one of these.
 
-| limit | when | why | evidence | source |
-|---|---|---|---|---|
-"""
-RULES_HEAD = """
-| rule | when | sets | why | evidence | source |
-|---|---|---|---|---|---|
 """
 
 
 def text() -> str:
     """The whole document."""
-    parts = [HEAD, *(_topic(topic) for topic in Topic if any(rule.topic is topic for rule in TABLE))]
-    parts.append(LIMITS_HEAD + "".join(map(_row, _limits())))
-    parts.append(TRAPS_HEAD + "".join(_row((f"`{t.name}`", t.text, t.source)) for t in TRAPS))
-    parts.append(LEFT_OUT_HEAD + "".join(_row((one.rule, one.source, one.why)) for one in LEFT_OUT))
+    parts = [HEAD]
+    for topic in Topic:
+        rules = [rule for rule in TABLE if rule.topic is topic]
+        if rules:
+            parts += [
+                f"\n## {topic.value}\n\n",
+                _table(("rule", "when", "sets", "why", "evidence", "source"), map(_rule, rules)),
+            ]
+    limits = ((f"`{limit.id}`", limit.when, limit.because, limit.evidence.value, limit.source) for limit in LIMITS)
+    parts += [LIMITS_HEAD, _table(("limit", "when", "why", "evidence", "source"), limits)]
+    parts += [
+        TRAPS_HEAD,
+        _table(("name", "what happens", "source"), ((f"`{t.name}`", t.text, t.source) for t in TRAPS)),
+    ]
+    left_out = ((one.rule, one.source, one.why) for one in LEFT_OUT)
+    parts += [LEFT_OUT_HEAD, _table(("rule", "stated by", "why it is left out"), left_out)]
     return "".join(parts)
 
 
-def _topic(topic: Topic) -> str:
-    rows = (
-        (
-            f"`{rule.id}`",
-            rule.when,
-            ", ".join(f"`{name}`" for name in rule.sets) or "nothing",
-            rule.because,
-            rule.evidence.value,
-            rule.source,
-        )
-        for rule in TABLE
-        if rule.topic is topic
-    )
-    return f"\n## {topic.value}\n{RULES_HEAD}" + "".join(map(_row, rows))
+def _rule(rule: Rule) -> tuple[str, ...]:
+    sets = ", ".join(f"`{name}`" for name in rule.sets) or "nothing"
+    return (f"`{rule.id}`", rule.when, sets, rule.because, rule.evidence.value, rule.source)
 
 
-def _limits() -> Iterable[tuple[str, ...]]:
-    return ((f"`{limit.id}`", limit.when, limit.because, limit.evidence.value, limit.source) for limit in LIMITS)
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join(table(head, rows)) + "\n"
 
 
 def main(argv: list[str]) -> int:
