@@ -8,6 +8,7 @@ from statistics import median_low
 from qwenlab.gpu_data import GpuSpec, Segment, find, of_cut_name, table
 from qwenlab.host_inventory import Gpu, HostInventory
 from qwenlab.pci_address import bus_id
+from qwenlab.planner.capabilities import ADA
 from qwenlab.planner.shape import Card
 
 MIB_PER_GIB = 1024
@@ -21,7 +22,6 @@ UNKNOWN_BANDWIDTH_GB_S = 300.0
 UNKNOWN_TFLOPS = 30.0
 OF_OTHER_RUNTIMES = "runtime_lacks_architecture"  # of a PyTorch that was found there; the release brings its own
 GAMING = (Segment.CONSUMER, Segment.LAPTOP)
-ADA = (8, 9)
 FP4_OVER_FP16 = 8  # both dense: RTX 5090 has 1676 and 209.5 (RTX Blackwell GPU architecture whitepaper, appendix A)
 
 

@@ -12,7 +12,7 @@ from qwenlab.gpu_data import is_virtual
 from qwenlab.host_inventory import HostInventory, Severity, Source
 from qwenlab.planner.cards import UNIFIED_SHARE, is_cut, kept_gib, names, of_ram, spec_of
 from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
-from qwenlab.planner.layouts import LEAST_LAYERS
+from qwenlab.planner.geometry import LEAST_STAGE_LAYERS
 from qwenlab.planner.plan import Refusal
 from qwenlab.planner.recipes import RECIPES, format_weight
 from qwenlab.planner.shape import Card
@@ -227,10 +227,10 @@ def _layer_split(settings: Settings) -> Iterator[str]:
                 f"qwen_layer_split = {split} adds up to {sum(split)}: the parts must add up to {count}, at least 1 "
                 "each, and there must be as many of them as pipeline stages"
             )
-        elif min(split) < LEAST_LAYERS:
+        elif min(split) < LEAST_STAGE_LAYERS:
             yield (
-                f"qwen_layer_split = {split}: a stage of fewer than {LEAST_LAYERS} layers may hold no full-attention "
-                "layer, and the engine then does not start"
+                f"qwen_layer_split = {split}: a stage of fewer than {LEAST_STAGE_LAYERS} layers may hold no "
+                "full-attention layer, and the engine then does not start"
             )
 
 

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from qwenlab.planner.assignment import Assignment
 from qwenlab.planner.catalogue import CheckpointSpec, checkpoints
-from qwenlab.planner.layouts import LEAST_LAYERS, Place, splits
+from qwenlab.planner.geometry import LEAST_STAGE_LAYERS
+from qwenlab.planner.layouts import Place, splits
 from qwenlab.planner.memory.reserve import graphs_gib, margin_gib, workspace_gib
 from qwenlab.planner.recipes import Recipe, allowed, combinations_for, drafts_among_many, format_weight
 from qwenlab.planner.shape import EngineShape
@@ -230,8 +231,8 @@ def _most_layers(run: _Run, assignment: Assignment) -> list[int]:
 
 def _corners(place: Place) -> list[tuple[int, ...]]:
     """As few layers as allowed on all stages but one, for each: step and prompt times are linear between them."""
-    rest = LAYERS - LEAST_LAYERS * (place.pp - 1)
-    return [tuple(rest if i == big else LEAST_LAYERS for i in range(place.pp)) for big in range(place.pp)]
+    rest = LAYERS - LEAST_STAGE_LAYERS * (place.pp - 1)
+    return [tuple(rest if i == big else LEAST_STAGE_LAYERS for i in range(place.pp)) for big in range(place.pp)]
 
 
 def _concrete(run: _Run, assignment: Assignment) -> Iterator[_Run]:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+LEAST_STAGE_LAYERS = 4  # a stage without a full-attention layer makes the workers disagree on the cache layout
+
+
 @dataclass(frozen=True)
 class AttentionGeometry:
     """Full attention with grouped queries; `output_gate` doubles the query projection."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, permutations
 
 from qwenlab.host_inventory import GpuPair
+from qwenlab.planner.geometry import LEAST_STAGE_LAYERS
 from qwenlab.planner.rules.links import ORDER, pair_of, peer_access
 from qwenlab.planner.shape import Card
 from qwenlab.planner.throughput import Link
 
 TENSOR_SIZES = (1, 2, 4, 8)  # 24 query heads and 4 KV heads must divide or be divided (3 and 6 fail on the KV heads)
 PIPELINE_SIZES = (2, 3, 4)
-LEAST_LAYERS = 4  # a stage without a full-attention layer makes the workers disagree on the cache layout
 COARSE = 8  # layers moved at once where there are many cards
 GRIDS = {1: 1, 2: 1, 3: 4, 4: COARSE}  # the same where there are few, by stages; every fourth layer is full attention
 ALL_SUBSETS = 5  # up to so many cards every subset is looked at; above it, neighbours among the sorted cards
@@ -188,8 +188,8 @@ def _link(pair: GpuPair | None, *, wsl2: bool) -> Link:
 
 
 def splits(stages: int, layers: int, grid: int = 1) -> Iterator[tuple[int, ...]]:
-    """Layer splits in multiples of `grid`, the last stage taking the remainder, none below `LEAST_LAYERS`."""
+    """Layer splits in multiples of `grid`, the last stage taking the remainder, none below `LEAST_STAGE_LAYERS`."""
     for cuts in combinations(range(grid, layers, grid), stages - 1):
         split = tuple(b - a for a, b in pairwise((0, *cuts, layers)))
-        if min(split) >= min(LEAST_LAYERS, layers):
+        if min(split) >= min(LEAST_STAGE_LAYERS, layers):
             yield split

@@ -8,15 +8,15 @@ from typing import Literal
 
 from packaging.version import Version
 
+from qwenlab.planner.capabilities import ADA, AMPERE, BLACKWELL, HOPPER, ComputeCapability
 from qwenlab.planner.catalogue import DEFAULT_MODEL, CheckpointSpec, checkpoints
 from qwenlab.planner.layouts import Place
 from qwenlab.planner.shape import Card
 from qwenlab.settings import Settings
 
-Capability = tuple[int, int]
 Method = Literal["mtp", "dflash"]
 RETRAINED = ("abliterated", "uncensored")
-AMPERE, ADA, HOPPER, BLACKWELL, AFTER = (8, 0), (8, 9), (9, 0), (10, 0), (99, 0)
+AFTER: ComputeCapability = (99, 0)  # every card
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Recipe:
     source: str
     drafter_backend: str | None = None
     fp8_draft_head: bool = False
-    oldest: Capability = AMPERE
-    before: Capability = AFTER
+    oldest: ComputeCapability = AMPERE
+    before: ComputeCapability = AFTER
 
 
 RECIPES: tuple[Recipe, ...] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qwenlab.host_inventory import HostInventory
+from qwenlab.planner.capabilities import AMPERE
 from qwenlab.planner.cards import kept_gib
 from qwenlab.planner.checks import TAKEN_GIB, host_errors, unreadable
 from qwenlab.planner.choose import Choice, Parallel, Search, choose
@@ -12,7 +13,7 @@ from qwenlab.planner.demand import demand_of
 from qwenlab.planner.host import Host
 from qwenlab.planner.layouts import TENSOR_SIZES
 from qwenlab.planner.plan import Refusal
-from qwenlab.planner.recipes import AMPERE, knobs_of
+from qwenlab.planner.recipes import knobs_of
 from qwenlab.planner.shape import Card
 from qwenlab.settings import Settings
 

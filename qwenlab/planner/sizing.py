@@ -6,11 +6,12 @@ from dataclasses import replace
 from functools import cache
 
 from qwenlab.planner.assignment import Assignment
+from qwenlab.planner.capabilities import HOPPER
 from qwenlab.planner.catalogue import CheckpointSpec
 from qwenlab.planner.demand import Demand
 from qwenlab.planner.memory import Kind, budget
 from qwenlab.planner.plan import Speculation
-from qwenlab.planner.recipes import HOPPER, Method, Recipe, copies_head
+from qwenlab.planner.recipes import Method, Recipe, copies_head
 from qwenlab.planner.shape import EngineShape
 
 LONGEST = 262_144  # tokens: the model's own window

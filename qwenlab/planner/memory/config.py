@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from qwenlab.planner.capabilities import ComputeCapability
 from qwenlab.planner.catalogue import checkpoints, drafter_checkpoints
 from qwenlab.planner.geometry import drafters
 from qwenlab.planner.memory.errors import MemoryModelError
 from qwenlab.planner.memory.kv_dtypes import kv_dtype
 from qwenlab.planner.memory.versions import DEFAULT_VERSION, pool_rules
 from qwenlab.planner.shape import EngineShape
-
-ComputeCapability = tuple[int, int]
 
 
 @dataclass(frozen=True)

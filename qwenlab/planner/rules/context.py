@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from qwenlab.host_inventory import Ancestor, GpuPair, HostInventory
+from qwenlab.planner.capabilities import ADA, AMPERE, HOPPER, ComputeCapability
 from qwenlab.planner.plan import Workload
 from qwenlab.planner.rules import links
 from qwenlab.planner.shape import Card, EngineShape
@@ -17,10 +18,7 @@ if TYPE_CHECKING:
     from qwenlab.planner.catalogue import CheckpointSpec, DrafterSpec
     from qwenlab.planner.memory import KvLayout
 
-ComputeCapability = tuple[int, int]
-AMPERE: ComputeCapability = (8, 0)
-ADA: ComputeCapability = (8, 9)
-HOPPER: ComputeCapability = (9, 0)
+__all__ = ["ADA", "AMPERE", "HOPPER", "ComputeCapability", "Context"]  # what a rule's condition is written with
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from qwenlab.planner.catalogue import checkpoints
+from qwenlab.planner.geometry import LEAST_STAGE_LAYERS
 from qwenlab.planner.memory import tensor_parallel_fits
 from qwenlab.planner.plan import Evidence
 from qwenlab.planner.rules import links
 from qwenlab.planner.rules.context import AMPERE, ComputeCapability
 from qwenlab.planner.rules.model import ShapeRule, Topic
 from qwenlab.planner.shape import EngineShape
+from qwenlab.planner.throughput.acceptance import TRAINED_BLOCK
 
-FEWEST_LAYERS = 4
-TRAINED_DRAFTS = 7
 MOST_DRAFTS = 15
 OLDEST: ComputeCapability = (7, 5)
 NAMES_OF_METHODS = ("eagle-", "eagle3", "dflash", "dspark")
@@ -113,7 +113,7 @@ LIMITS = (
         id="four-layers-a-stage",
         topic=Topic.LAYOUT,
         when="pipeline",
-        broken=lambda s: s.partition is not None and min(s.partition) < FEWEST_LAYERS,
+        broken=lambda s: s.partition is not None and min(s.partition) < LEAST_STAGE_LAYERS,
         because="a stage of fewer than four layers may hold no full-attention layer, and stages then disagree on the "
         "KV cache layout and do not start",
         source="vLLM 0.33.0 v1/attention/backends/utils.py resolve_kv_cache_layout (tried on the CPU at 3,5)",
@@ -237,7 +237,7 @@ LIMITS = (
         id="trained-draft-length",
         topic=Topic.SPECULATION,
         when="DFlash2",
-        broken=lambda s: _method(s) == "dflash" and (_drafts(s) > MOST_DRAFTS or (_above(s) and _untrained(s))),
+        broken=lambda s: _method(s) == "dflash" and (_drafts(s) > MOST_DRAFTS or (len(s.cards) > 1 and _untrained(s))),
         because="DFlash2 is trained for 7 tokens; above one card more cost 27 to 42 %",
         source="syv-ai/HyperQwen docs/multi-gpu.md, #40, #105",
         evidence=Evidence.MEASURED,
@@ -250,12 +250,8 @@ def _before(shape: EngineShape, version: tuple[int, int]) -> bool:
     return (int(major), int(minor)) < version
 
 
-def _above(shape: EngineShape) -> bool:
-    return len(shape.cards) > 1
-
-
 def _untrained(shape: EngineShape) -> bool:
-    return _drafts(shape) > TRAINED_DRAFTS
+    return _drafts(shape) > TRAINED_BLOCK["dflash"]
 
 
 def violations(shape: EngineShape) -> tuple[ShapeRule, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from qwenlab.planner.capabilities import HOPPER
 from qwenlab.planner.throughput.calibration import Constants, constants
 from qwenlab.planner.throughput.step import ATTENTION_SHARE, HIDDEN, flops_per_token, reduce_gb_s
-from qwenlab.planner.throughput.work import HOPPER, LAYERS, Work
+from qwenlab.planner.throughput.work import LAYERS, Work
 
 QUERY_WIDTH = 24 * 256  # query heads x head dimension
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import ceil, hypot, log2
 
+from qwenlab.planner.capabilities import HOPPER
 from qwenlab.planner.throughput.calibration import Constants, constants
-from qwenlab.planner.throughput.work import GB, HOPPER, LAYERS, Link, Silicon, WeightTraffic, Work
+from qwenlab.planner.throughput.work import GB, LAYERS, Link, Silicon, WeightTraffic, Work
 
 ATTENTION_SHARE = 0.25  # every fourth layer keeps a KV cache, the others a recurrent state
 HIDDEN = 5120

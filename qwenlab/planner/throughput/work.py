@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from qwenlab.planner.capabilities import ComputeCapability
+
 GB = 1e9
 LAYERS = 64  # decoder layers of the model
-HOPPER = (9, 0)
 
 
 class Link(StrEnum):
@@ -30,7 +31,7 @@ class Silicon:
     bandwidth_gb_s: float
     fp16_tflops: float
     fp8_tflops: float | None = None
-    compute_capability: tuple[int, int] = (8, 6)
+    compute_capability: ComputeCapability = (8, 6)
     pcie_gb_s: float = 16.0
 
 
