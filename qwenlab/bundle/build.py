@@ -57,6 +57,26 @@ class Target:
         return [*numbered, *(f"manylinux{year}_{self.machine}" for year in ("2014", "2010", "1")), "any"]
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What a bundle holds, and for whom.
+
+    Attributes:
+        engine, vllm: the release that it brings.
+        target: the machine.
+        lock: the requirements that the wheels were chosen from.
+        chosen: the wheels.
+        extras: name below the bundle -> directory to copy there (`models/...`, `kernels`, `debs`, `patches`).
+    """
+
+    engine: str
+    vllm: str
+    target: Target
+    lock: str
+    chosen: Selection
+    extras: Mapping[str, Path]
+
+
 def fetch_wheels(
     pins: Sequence[Pin], target: Target, out: Path, index_options: Sequence[str], say: Callable[[str], None]
 ) -> None:
@@ -140,24 +160,18 @@ def fetch_uv(uv: UvPin, target: Target, out: Path, index_options: Sequence[str],
     fetch_wheels([Pin("uv", uv.version, (f"sha256:{wheel.sha256}",))], target, out, index_options, say)
 
 
-def finish(
-    root: Path,
-    *,
-    engine: str,
-    vllm: str,
-    target: Target,
-    lock: bytes,
-    chosen: Selection,
-    extras: Mapping[str, Path],
-    trimmed: Collection[str] = (),
-) -> Manifest:
+def finish(root: Path, contents: Contents, trimmed: Collection[str] = ()) -> Manifest:
     """Add what was asked for beside the wheels and write requirements and manifest.
 
     Args:
-        extras: name below the bundle -> directory to copy there (`models/...`, `kernels`, `debs`, `patches`).
+        root: the bundle, in which the wheels lie already.
+        contents: what it is to hold.
         trimmed: members that were dropped from wheels.
+
+    Raises:
+        BundleError: an extra is no directory.
     """
-    for name, source in extras.items():
+    for name, source in contents.extras.items():
         if not source.is_dir():
             raise BundleError(f"{source} is not a directory")
         shutil.copytree(source, root / name)
@@ -166,13 +180,13 @@ def finish(
     (root / "requirements.txt").write_text("\n".join(lines) + "\n")
     manifest = Manifest(
         qwenlab=__version__,
-        engine=engine,
-        vllm=vllm,
-        python=target.python,
-        platform=target.platform,
-        lock_sha256=hashlib.sha256(lock).hexdigest(),
+        engine=contents.engine,
+        vllm=contents.vllm,
+        python=contents.target.python,
+        platform=contents.target.platform,
+        lock_sha256=hashlib.sha256(contents.lock.encode()).hexdigest(),
         files=describe(root),
-        left_out=chosen.left_out,
+        left_out=contents.chosen.left_out,
         trimmed=tuple(sorted(trimmed)),
     )
     (root / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")

@@ -112,45 +112,19 @@ def _make(options: argparse.Namespace) -> None:
     root: Path = options.out
     if root.exists():
         raise BundleError(f"{root} exists already; name a new directory")
-    target = build.Target(options.python, options.glibc)
-    release = _pinned(options)
-    if target.python not in release.pythons:
-        raise BundleError(f"vLLM {release.vllm} is pinned for Python {', '.join(release.pythons)}, not {target.python}")
-    lock = _read("--lock", options.lock) if options.lock else release.lock()
-    have = parse_have(_read("--have", options.have)) if options.have else {}
-    checkpoints = [_checkpoint(item) for item in options.checkpoint]
-    series = {"patches": series_root() / release.vllm} if release.vllm in releases() else {}
-    extras = series | _extras(options.add) | _folders(options)
-    extras |= {f"models/{one.repo}/{one.commit}": one.source for one in checkpoints if one.source is not None}
-    chosen = select(parse_lock(lock, target.markers()), have, _names(options.accept), _names(options.leave))
+    order = _order(options)
     partial = root.with_name(root.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        _say(f"{len(chosen.travels)} packages travel, {len(chosen.left_out)} stay behind")
-        build.fetch_wheels(chosen.travels, target, partial / "wheels", _index(options, release), _say)
-        build.fetch_uv(pins().uv, target, partial / "uv", _index(options, release), _say)
-        if options.with_python:
-            fetch.python(target.python, target.machine, partial / "python", options.python_mirror, _say)
-        for one in checkpoints:
-            if one.source is None:
-                fetch.checkpoint(one.repo, one.commit, partial / "models" / one.repo / one.commit, _say)
+        _fetch(partial, order, options)
         trimmed: list[str] = []
         if options.trim or options.piece_mib:
             for wheel in sorted((partial / "wheels").glob("*.whl")):
                 trimmed += build.trim(wheel, options.trim)
         for name in trimmed:
             _say(f"dropped {name}")
-        build.finish(
-            partial,
-            engine=release.engine,
-            vllm=release.vllm,
-            target=target,
-            lock=lock.encode(),
-            chosen=chosen,
-            extras=extras,
-            trimmed=trimmed,
-        )
+        build.finish(partial, order.contents, trimmed)
         partial.rename(root)
     except BaseException:  # an interrupt too: half a bundle helps nobody and fills the disk
         shutil.rmtree(partial, ignore_errors=True)
@@ -159,6 +133,52 @@ def _make(options: argparse.Namespace) -> None:
     if options.piece_mib:
         out = root.with_name(root.name + ".pieces")
         print(f"{pieces.split(root, out, options.piece_mib * MIB)} pieces in {out}")
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    repo: str
+    commit: str
+    source: Path | None
+
+
+@dataclass(frozen=True)
+class _Order:
+    """A bundle as the options ask for it, every one of them looked at before anything is fetched."""
+
+    release: EngineRelease
+    contents: build.Contents
+    checkpoints: tuple[_Checkpoint, ...]
+
+
+def _order(options: argparse.Namespace) -> _Order:
+    target = build.Target(options.python, options.glibc)
+    release = _pinned(options)
+    if target.python not in release.pythons:
+        raise BundleError(f"vLLM {release.vllm} is pinned for Python {', '.join(release.pythons)}, not {target.python}")
+    lock = _read("--lock", options.lock) if options.lock else release.lock()
+    have = parse_have(_read("--have", options.have)) if options.have else {}
+    checkpoints = tuple(_checkpoint(item) for item in options.checkpoint)
+    series = {"patches": series_root() / release.vllm} if release.vllm in releases() else {}
+    extras = series | _extras(options.add) | _folders(options)
+    extras |= {f"models/{one.repo}/{one.commit}": one.source for one in checkpoints if one.source is not None}
+    chosen = select(parse_lock(lock, target.markers()), have, _names(options.accept), _names(options.leave))
+    contents = build.Contents(release.engine, release.vllm, target, lock, chosen, extras)
+    return _Order(release, contents, checkpoints)
+
+
+def _fetch(partial: Path, order: _Order, options: argparse.Namespace) -> None:
+    """Everything that comes over the network."""
+    target, chosen = order.contents.target, order.contents.chosen
+    index = _index(options, order.release)
+    _say(f"{len(chosen.travels)} packages travel, {len(chosen.left_out)} stay behind")
+    build.fetch_wheels(chosen.travels, target, partial / "wheels", index, _say)
+    build.fetch_uv(pins().uv, target, partial / "uv", index, _say)
+    if options.with_python:
+        fetch.python(target.python, target.machine, partial / "python", options.python_mirror, _say)
+    for one in order.checkpoints:
+        if one.source is None:
+            fetch.checkpoint(one.repo, one.commit, partial / "models" / one.repo / one.commit, _say)
 
 
 def _read(option: str, path: Path) -> str:
@@ -170,15 +190,8 @@ def _read(option: str, path: Path) -> str:
         raise BundleError(f"{option}: {path} is not UTF-8 text") from None
 
 
-@dataclass(frozen=True)
-class _Checkpoint:
-    repo: str
-    commit: str
-    source: Path | None
-
-
 def _checkpoint(item: str) -> _Checkpoint:
-    """One `--checkpoint`, looked at before anything is fetched."""
+    """One `--checkpoint`."""
     found = re.fullmatch(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})(?:=(.+))?", item)
     if found is None:
         raise BundleError(f"--checkpoint {item}: write OWNER/NAME@COMMIT or OWNER/NAME@COMMIT=DIR, all 40 digits")
@@ -202,7 +215,7 @@ def _folders(options: argparse.Namespace) -> dict[str, Path]:
 
 
 def _extras(items: list[str]) -> dict[str, Path]:
-    """Name below the bundle to the directory copied there, each looked at before anything is fetched."""
+    """Name below the bundle to the directory copied there, each an existing one."""
     found = {}
     for item in items:
         name, _, source = item.partition("=")

@@ -41,15 +41,15 @@ def bundle(tmp_path: Path) -> Path:
     make_wheel(root / "wheels", "beta", {"beta/__init__.py": b""})
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "topk.so").write_bytes(b"\x7fELF")
-    build.finish(
-        root,
+    contents = build.Contents(
         engine="cuda",
         vllm="0.33.0",
         target=build.Target("3.12"),
-        lock=b"alpha==1.0\nbeta==1.0\n",
+        lock="alpha==1.0\nbeta==1.0\n",
         chosen=Selection((Pin("alpha", "1.0"), Pin("beta", "1.0")), ()),
         extras={"kernels": tmp_path / "kernels"},
     )
+    build.finish(root, contents)
     return root
 
 
