@@ -107,9 +107,9 @@ def fetch_wheels(
     said, done = [], 0
     for line in run.stdout:
         said.append(line.rstrip())
-        if line.startswith("Saved "):
+        if line.startswith("Collecting "):  # pip says "Saved" of all of them at its end alone
             done += 1
-            say(f"[{done}/{len(pins)}] {Path(line.split()[1]).name}")
+            say(f"[{done}/{len(pins)}] {line.split()[1]}")
     wanted.unlink()
     if run.wait() != 0:
         first = next((number for number, line in enumerate(said) if line.startswith("ERROR")), len(said) - 5)
