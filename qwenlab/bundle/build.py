@@ -104,12 +104,16 @@ def fetch_wheels(
         text=True,
     )
     assert run.stdout is not None
-    said, done = [], 0
+    said, done, retried = [], 0, False
     for line in run.stdout:
         said.append(line.rstrip())
-        if line.startswith("Collecting "):  # pip says "Saved" of all of them at its end alone
+        # one of these as each is had, from an index or a folder; "Saved" comes of all of them at pip's end
+        if line.startswith(("Collecting ", "Processing ")):
             done += 1
-            say(f"[{done}/{len(pins)}] {line.split()[1]}")
+            say(f"[{done}/{len(pins)}] {Path(line.split()[1]).name}")
+        elif line.startswith("WARNING: Retrying") and not retried:
+            retried = True
+            say(f"an index does not answer, and pip tries it again for each package: {line.rstrip()}")
     wanted.unlink()
     if run.wait() != 0:
         first = next((number for number, line in enumerate(said) if line.startswith("ERROR")), len(said) - 5)

@@ -144,7 +144,7 @@ def test_wheels_come_from_the_named_folder_and_their_hashes_are_demanded(tmp_pat
     offline = ["--no-index", "--find-links", str(wheel.parent)]
     said: list[str] = []
     build.fetch_wheels([Pin("alpha", "1.0")], build.Target("3.12"), tmp_path / "b" / "wheels", offline, said.append)
-    assert said == ["[1/1] alpha==1.0"]
+    assert said == ["[1/1] alpha-1.0-py3-none-any.whl"]
     wrong = Pin("alpha", "1.0", ("sha256:" + "0" * 64,))
     with pytest.raises(BundleError, match="alpha"):
         build.fetch_wheels([wrong], build.Target("3.12"), tmp_path / "c" / "wheels", offline, said.append)
