@@ -8,13 +8,15 @@ from pyinfra.api.facts import FactBase
 
 from qwenlab.facts.answers import reading, value_of
 
+STATE = "python3 /usr/local/lib/qwen/generation.py state 2>/dev/null; true"
+
 
 class GenerationSaved(FactBase[bool]):
     """True when `save` has nothing to do."""
 
     def command(self) -> str:
         """A host without the program has saved nothing."""
-        return "python3 /usr/local/lib/qwen/generation.py state 2>/dev/null; true"
+        return STATE
 
     def process(self, output: list[str]) -> bool:
         """One word."""
@@ -31,7 +33,7 @@ class ServedRelease(FactBase[str | None]):
 
     def command(self) -> str:
         """The line before `GenerationSaved`'s."""
-        return "python3 /usr/local/lib/qwen/generation.py state 2>/dev/null; true"
+        return STATE
 
     def process(self, output: list[str]) -> str | None:
         """A program of an earlier qwenlab does not name it."""

@@ -74,20 +74,26 @@ def _archive(series: ExtraSeries) -> dict[str, bytes]:
     found = digest(data)
     if found != series.sha256:
         raise ExtraSeriesError(f"{series.source}: SHA-256 is {found}, not {series.sha256}")
-    files: dict[str, bytes] = {}
     try:
-        if zipfile.is_zipfile(io.BytesIO(data)):
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
-        else:
-            with tarfile.open(fileobj=io.BytesIO(data)) as archive_tar:
-                for member in archive_tar:
-                    handle = archive_tar.extractfile(member) if member.isfile() else None
-                    if handle is not None:
-                        files[posixpath.normpath(member.name)] = handle.read()
+        files = _unzipped(data) if zipfile.is_zipfile(io.BytesIO(data)) else _untarred(data)
     except (tarfile.TarError, zipfile.BadZipFile) as error:
         raise ExtraSeriesError(f"{series.source}: neither a tar nor a zip archive ({error})") from None
     return _without_common_folder(files, series.order)
+
+
+def _unzipped(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+
+
+def _untarred(data: bytes) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive:
+            handle = archive.extractfile(member) if member.isfile() else None
+            if handle is not None:
+                files[posixpath.normpath(member.name)] = handle.read()
+    return files
 
 
 def _without_common_folder(files: dict[str, bytes], order: str) -> dict[str, bytes]:

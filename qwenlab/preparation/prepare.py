@@ -76,21 +76,7 @@ class _Preparation:
         errors: dict[str, Any] = {}
         for name, plan in plans.items():
             errors |= self._shard(name, headers[name], plan)
-        weight_map = {
-            tensor: name
-            for name in self.shards
-            for tensor in ([one.name for one in plans[name]] if name in plans else headers[name])
-        }
-        documents = {CONFIG: self._config(headers)}
-        if INDEX in self.names:
-            total = sum(
-                sum(one.end - one.begin for one in read_header(self._made(name)).values()) for name in self.shards
-            )
-            documents[INDEX] = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        for name, document in documents.items():
-            fresh = self.target / f"{name}.new"
-            fresh.write_text(json.dumps(document, indent=2) + "\n")
-            fresh.replace(self.target / name)
+        documents = self._write_documents(headers, plans)
         files = [self._file(entry, entry.path in changed or entry.path in documents) for entry in self.known.files]
         details = {
             "tool": f"qwenlab {__version__}",
@@ -102,6 +88,28 @@ class _Preparation:
         manifest.write(self.target, made)
         worst = max(error["relative_error"] for error in errors.values())
         return f"{self.known.repo}@{self.known.revision[:12]} is prepared as {self.recipe}: error at most {worst:.2%}"
+
+    def _write_documents(
+        self, headers: dict[str, dict[str, TensorInfo]], plans: dict[str, list[TensorInfo]]
+    ) -> frozenset[str]:
+        """config.json and, where the source has one, the index of tensors; their names."""
+        documents = {CONFIG: self._config(headers)}
+        if INDEX in self.names:
+            documents[INDEX] = self._index(headers, plans)
+        for name, document in documents.items():
+            fresh = self.target / f"{name}.new"
+            fresh.write_text(json.dumps(document, indent=2) + "\n")
+            fresh.replace(self.target / name)
+        return frozenset(documents)
+
+    def _index(self, headers: dict[str, dict[str, TensorInfo]], plans: dict[str, list[TensorInfo]]) -> dict[str, Any]:
+        total = sum(sum(one.end - one.begin for one in read_header(self._made(name)).values()) for name in self.shards)
+        weight_map = {
+            tensor: name
+            for name in self.shards
+            for tensor in ([one.name for one in plans[name]] if name in plans else headers[name])
+        }
+        return {"metadata": {"total_size": total}, "weight_map": weight_map}
 
     def _made(self, name: str) -> Path:
         made = self.target / name

@@ -165,7 +165,7 @@ def test_a_result_on_the_host_is_read_back_and_shown(tmp_path: Path, monkeypatch
     assert "(plan: 100)" in shown
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"engine": "x"}'])
+@pytest.mark.parametrize("line", ["{", "[]", '{"engine": "x"}', '{"unknown": 1}'])
 def test_a_damaged_result_fails_its_host_alone(line: str) -> None:
     with pytest.raises(FactProcessError, match="could not be read"):
         VerifyResults().process([line])

@@ -11,6 +11,7 @@ from pathlib import Path
 from qwenlab.remote.gating.look import TEMPORARY, Gate, Problem, describe
 
 DISK_MIB = 64
+LISTEN = "0A"  # TCP_LISTEN of /proc/net/tcp
 
 
 def check_room(gate: Gate) -> Iterator[Problem]:
@@ -49,15 +50,19 @@ def check_port(gate: Gate) -> Iterator[Problem]:
             yield Problem(f"port {port} is taken ({who}): stop that program, or set qwen_port", TEMPORARY)
 
 
-def port_holder(proc: Path, port: int) -> str:
-    """The process that listens on a TCP port; empty when it cannot be found."""
-    inodes = set()
+def _listening(proc: Path, port: int) -> Iterator[str]:
+    """The sockets that listen on a TCP port, as a link in `fd` names them (proc(5), /proc/net/tcp)."""
     for name in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in (proc / "net" / name).read_text().splitlines()[1:]:
                 cells = line.split()
-                if cells[3] == "0A" and int(cells[1].rsplit(":", 1)[1], 16) == port:
-                    inodes.add(f"socket:[{cells[9]}]")
+                if cells[3] == LISTEN and int(cells[1].rsplit(":", 1)[1], 16) == port:
+                    yield f"socket:[{cells[9]}]"
+
+
+def port_holder(proc: Path, port: int) -> str:
+    """The process that listens on a TCP port; empty when it cannot be found."""
+    inodes = set(_listening(proc, port))
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
