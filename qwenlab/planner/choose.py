@@ -125,10 +125,10 @@ class Search:
         part = share * sum(self._share(member) for member in footprint.members)
         return ceil(round(self.demand.concurrency * part, 6))
 
-    def _share(self, place: int) -> float:
+    def _share(self, member: int) -> float:
         if not self.demand.additive:
             return 1 / len(self.cards)
-        return self.cards[place].bandwidth_gb_s / self._bandwidth
+        return self.cards[member].bandwidth_gb_s / self._bandwidth
 
     @cached_property
     def _bandwidth(self) -> float:
@@ -185,16 +185,16 @@ class Search:
             return None
         kept = [kinds[:end] for end in range(len(kinds) - 1, 0, -1)]
         kept += [[*kinds[:out], *kinds[out + 1 :]] for out in range(len(kinds) - 1)]
-        options = [[place for kind in some for place in kind] for some in kept]
-        promised, places = max(((self._promise(option), option) for option in options), default=(0.0, []))
+        options = [[member for kind in some for member in kind] for some in kept]
+        promised, members = max(((self._promise(option), option) for option in options), default=(0.0, []))
         if promised <= NEARLY * self.best()[0]:
             return None
-        cards = [self.cards[place] for place in places]
+        cards = [self.cards[member] for member in members]
         return Search(cards, self._interconnect, self.demand, self._knobs, self.parallel)
 
-    def _promise(self, places: Sequence[int]) -> float:
-        whole = sum(self._share(place) for place in places)
-        _, engines = self.rest(sum(1 << place for place in places))
+    def _promise(self, members: Sequence[int]) -> float:
+        whole = sum(self._share(member) for member in members)
+        _, engines = self.rest(sum(1 << member for member in members))
         found = (self.evaluate(engine, share=1 / whole).best for engine in engines)
         return sum(best.score for best in found if best is not None)
 
