@@ -26,9 +26,11 @@ def unattended() -> RemoteFile:
 
 
 def boot_files() -> dict[str, RemoteFile]:
-    """nouveau stays away, the modules come at boot, and the persistence daemon keeps the cards awake."""
+    """The kernel's own drivers stay away, modules come at boot, and the persistence daemon keeps the cards awake."""
     return {
-        NOUVEAU: RemoteFile("blacklist nouveau\noptions nouveau modeset=0\n"),
+        NOUVEAU: RemoteFile(
+            "blacklist nouveau\noptions nouveau modeset=0\nblacklist nova_core\nblacklist nova_drm\nblacklist nova\n"
+        ),
         # without nvidia-uvm's device node the first CUDA program after a boot fails
         MODULES: RemoteFile("nvidia\nnvidia-uvm\n"),
         # some packages start the daemon without what it is for

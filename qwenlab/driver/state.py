@@ -9,6 +9,9 @@ from qwenlab.driver.packages import belongs
 from qwenlab.facts.driver_text import package_version
 from qwenlab.gpu_data import find
 
+# nouveau's successor in the kernel, by the name of its PCI driver and of its module. It takes cards from Turing to Ada
+# away from NVIDIA's module without making use of them (Ubuntu 26.04's first kernels; beclab/Olares 3963).
+NOVA = ("NovaCore", "nova_core", "nova-core")
 GPU_CLASSES = ("0x0300", "0x0302", "0x0380")
 
 
@@ -83,6 +86,13 @@ class DriverState:
     managed: bool = False
     rebooted_for: str = ""
     log: tuple[str, ...] = ()
+
+    @property
+    def holder(self) -> str | None:
+        """The kernel's own driver that has taken the cards before NVIDIA's."""
+        if self.nouveau:
+            return "nouveau"
+        return "nova_core" if any(card.driver in NOVA for card in self.cards) else None
 
     @property
     def listed(self) -> int:

@@ -175,8 +175,8 @@ def runs_without_cards(state: DriverState) -> str:
 def reboot_needed(state: DriverState) -> str:
     """A reboot that nobody allowed."""
     why = (
-        "nouveau holds the cards"
-        if state.nouveau
+        f"{state.holder} holds the cards"
+        if state.holder
         else f"module {state.loaded} is loaded"
         if state.loaded
         else f"kernel {state.boot_kernel} must be booted"
@@ -208,14 +208,14 @@ def after_reboot(state: DriverState) -> str:
             f"module {state.loaded} was loaded and {state.module} lies on disk: an initramfs holds the old one; "
             "dkms autoinstall && update-initramfs -u -k all"
         )
-    if state.nouveau:
-        lines.append("nouveau still holds the cards: check /etc/modprobe.d, update-initramfs -u -k all")
+    if state.holder:
+        lines.append(f"{state.holder} still holds the cards: check /etc/modprobe.d, update-initramfs -u -k all")
     if any("rejected" in line for line in state.log):
         lines.append(
             "the kernel rejected the module's signature (Secure Boot): enrol DKMS's key "
             "(mokutil --import /var/lib/dkms/mok.pub)"
         )
-    if state.loaded is None and not state.nouveau:
+    if state.loaded is None and not state.holder:
         lines.append("the module is not loaded: modprobe nvidia, and dmesg | tail say why")
     lines.append("it is not rebooted again: mend it, reboot by hand, and run again")
     return "; ".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from qwenlab.driver.state import NOVA
 from qwenlab.driver.tables import CONTAINERS
 from qwenlab.facts import xids
 from qwenlab.facts.driver_text import branch
@@ -45,15 +46,17 @@ def module_not_loaded(findings: Findings) -> Iterable[Diagnosis]:
     steps = []
     if host.wsl2:
         steps.append("WSL2 takes it from Windows: install the driver there, then `wsl --update` and `wsl --shutdown`")
-    if host.driver.nouveau_loaded:
-        steps.append("nouveau holds the cards: blacklist it, rebuild the initramfs, reboot")
+    log = findings.sources.kernel
+    nova = any(name in NOVA for name in (*log.holders, *(card.kernel_driver for card in findings.cards)))
+    for name, holds in (("nouveau", host.driver.nouveau_loaded), ("nova_core", nova)):
+        if holds:
+            steps.append(f"{name} holds the cards: blacklist it, rebuild the initramfs, reboot")
     if "module_key_rejected" in findings.sources.kernel.conditions or host.secure_boot:
         steps.append("Secure Boot is on: the module must be signed by an enrolled key (`mokutil --list-enrolled`)")
     if not host.driver.module_files and "module_files" in findings.recording.captures:
         steps.append(
             f"no nvidia.ko for kernel {host.os.kernel or '(running)'}: install its headers, then `dkms autoinstall`"
         )
-    log = findings.sources.kernel
     dead = [
         f"{address} with Xid {xids.told(code)}"
         for address, codes in log.xids.items()
@@ -67,7 +70,7 @@ def module_not_loaded(findings: Findings) -> Iterable[Diagnosis]:
     if log.refusals:
         steps.append("it was loaded and would take no card, for the reason that the kernel log names")
     other = sorted({card.kernel_driver for card in findings.cards if card.kernel_driver in FOREIGN_DRIVERS})
-    if other or ("held_by_other_driver" in log.conditions and not host.driver.nouveau_loaded):
+    if other or ("held_by_other_driver" in log.conditions and not host.driver.nouveau_loaded and not nova):
         name = " and ".join(other) if other else "another driver (nouveau, nvidiafb or vfio-pci)"
         steps.append(f"{name} holds the cards (`lspci -nnk`)")
     if not steps:

@@ -21,6 +21,7 @@ _NOT_WOKEN = re.compile(
 )
 # rpc.c: said once a card's firmware has left several calls unanswered, also where the Xids have been rotated away.
 _RESET_DUE = re.compile(rf"NVRM: [^\n]*GPU at PCI:({_ADDRESS})[^\n]*The GPU likely needs to be reset")
+_HOLDER = re.compile(r"NVRM: GPU \S+ is already bound to (\w[\w-]*\w)")
 _NOT_STARTED = re.compile(rf"NVRM:[^\n]*?({_ADDRESS})[^\n]*RmInitAdapter failed! \(([0-9a-fA-Fx:]+)\)")
 # The driver's probe routine refuses a card in a paragraph of several lines, each behind "NVRM:"
 # (NVIDIA/open-gpu-kernel-modules, src/nvidia/arch/nvalloc/unix/src/osinit.c).
@@ -100,8 +101,8 @@ class KernelLog:
     """Xid codes by bus id (in order, each code once), cards that left the bus, conditions seen, refused cards, the code
     of each card that could not be started, the last (client, module) versions that differed, PCI functions with a
     memory window that the kernel found no room for, the worst severity of PCIe errors by bus id, functions whose
-    transfers the IOMMU refused, fatal codes of NVSwitches, cards that did not wake from a sleep, and cards of which the
-    driver says that they need a reset."""
+    transfers the IOMMU refused, fatal codes of NVSwitches, cards that did not wake from a sleep, cards of which the
+    driver says that they need a reset, and other drivers that it found on cards."""
 
     xids: dict[str, tuple[int, ...]]
     fallen: tuple[str, ...]
@@ -115,6 +116,7 @@ class KernelLog:
     switch_errors: tuple[str, ...] = ()
     not_woken: tuple[str, ...] = ()
     reset_due: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
 
     @property
     def undriven(self) -> tuple[str, ...]:
@@ -153,6 +155,7 @@ def parse_kernel_log(text: str) -> KernelLog:
         switch_errors=tuple(dict.fromkeys(code for _, code in _SWITCH.findall(text))),
         not_woken=_addresses(_NOT_WOKEN, text),
         reset_due=_addresses(_RESET_DUE, text),
+        holders=tuple(dict.fromkeys(_HOLDER.findall(text))),
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def check(settings: Settings) -> Generator[PyinfraCommand, None, None]:
 
 @operation()
 def boot_files(settings: Settings) -> Generator[PyinfraCommand, None, None]:
-    """nouveau blacklisted, modules at boot, persistence daemon with persistence.
+    """The kernel's own drivers blacklisted, modules at boot, persistence daemon with persistence.
 
     Args:
         settings: the host's settings.
@@ -79,7 +79,7 @@ def activate(settings: Settings) -> Generator[PyinfraCommand, None, None]:
             yield StringCommand("rm -f", REBOOTED)
         host.noop("; ".join(decision.reasons) or "nothing to load")
         return
-    free = state.loaded is None and not state.nouveau and state.boot_kernel == state.running
+    free = state.loaded is None and not state.holder and state.boot_kernel == state.running
     if free:
         yield StringCommand("modprobe nvidia && { modprobe nvidia-uvm; udevadm settle 2>/dev/null; true; } || true")
         state, decision = look(settings)

@@ -139,6 +139,14 @@ def test_b04_one_reboot_for_one_state_and_then_a_diagnosis() -> None:
     assert "nouveau still holds the cards" in reason
 
 
+def test_novas_hold_is_told_as_nouveaus() -> None:
+    """Ubuntu 26.04's first kernels bind nova_core, nouveau's successor, to cards up to Ada (beclab/Olares 3963)."""
+    held = [line.replace("nouveau", "NovaCore") for line in [*BASE, *PACKAGES, *MODULE, "smi_code=9"]]
+    ((kind, reason),) = run(driver.activate, held)
+    assert kind == "refused"
+    assert "nova_core holds the cards" in reason
+
+
 def test_b02_a_partial_hold_is_completed_and_a_whole_one_left() -> None:
     assert run(driver_packages.hold, [*WORKING, HELD[2]]) == [
         ("apt-mark hold libcuda1 libnvidia-ml1 nvidia-kernel-open-dkms", "")
