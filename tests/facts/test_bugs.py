@@ -109,6 +109,24 @@ def test_B17_nvswitch_server_that_looks_like_a_pcie_box() -> None:
     assert "fabricmanager_not_running" not in codes(host(smi_xml=XML, topo=TOPO))
 
 
+@pytest.mark.parametrize(
+    ("switched", "services", "state"),
+    [
+        (True, "nvidia-fabricmanager active", "running"),
+        (True, "nvidia-fabricmanager failed", "stopped"),
+        (True, "nvidia-fabricmanager absent", "absent"),
+        (False, "nvidia-fabricmanager active", "running"),
+        (False, "nvidia-fabricmanager absent", None),
+        (False, "", None),
+    ],
+)
+def test_the_fabric_manager_s_state_is_told_where_it_is_wanted_or_there(
+    switched: bool, services: str, state: str | None
+) -> None:
+    unrouted = XML.replace("<state>Completed</state>", "<state>In Progress</state>") if switched else XML
+    assert host(smi_xml=unrouted, topo=TOPO, services=services).fabric_manager == state
+
+
 def test_B19_a_card_off_the_bus_is_listed_and_not_counted() -> None:
     inventory = corpus("68")
     lost = next(gpu for gpu in inventory.gpus if not gpu.usable)

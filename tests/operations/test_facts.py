@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
+from qwenlab.facts.cuda_toolkit import CudaToolkit, Toolkit
 from qwenlab.facts.engine_release import EngineReleases, EngineState
 from qwenlab.facts.engine_units import EngineUnit, EngineUnits, UnitsState
 from qwenlab.facts.file_states import PathStates
@@ -50,6 +51,22 @@ def test_a_release_whose_interpreter_was_removed_is_none(tmp_path: Path) -> None
 
 def test_a_bare_host_has_nothing() -> None:
     assert EngineReleases().process(["uv=", "current="]) == EngineState()
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ([], Toolkit()),
+        (
+            ["Cuda compilation tools, release 13.0, V13.0.88", "#define CUDART_VERSION  13000", "curand"],
+            Toolkit("13.0", "13.0", True),
+        ),
+        (["Cuda compilation tools, release 12.8, V12.8.93", "#define CUDART_VERSION  12080"], Toolkit("12.8", "12.8")),
+        (["curand"], Toolkit(curand=True)),
+    ],
+)
+def test_a_toolkit_is_its_compiler_its_headers_and_those_of_curand(answer: list[str], found: Toolkit) -> None:
+    assert CudaToolkit().process(answer) == found
 
 
 def test_an_engine_is_stale_when_it_runs_with_other_files_than_lie_there() -> None:
