@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
-from qwenlab.facts.cuda_toolkit import CudaToolkit, Toolkit
+from qwenlab.driver.toolkit import Toolkit
+from qwenlab.facts.cuda_toolkit import CudaToolkit
 from qwenlab.facts.engine_release import EngineReleases, EngineState
 from qwenlab.facts.engine_units import EngineUnit, EngineUnits, UnitsState
 from qwenlab.facts.file_states import PathStates
