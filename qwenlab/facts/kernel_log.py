@@ -4,12 +4,15 @@ space."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from qwenlab.facts.terminal import plain
 from qwenlab.pci_address import bus_id
 
 RECOVERY = 154
+# nv_gpu_ops.c, uvm_global.c: after it CUDA does not start on any card (NVIDIA/open-gpu-kernel-modules 1342).
+UVM_FAILED = r"uvm encountered global fatal error|nvidia-uvm: [^\n]*Encountered a global fatal error"
 _ADDRESS = r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
 # On a card that is split, the instance stands behind the address: "(PCI:0000:3b:00 GPU-I:01 GPU-CI:02)" (kernel_rc.c).
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?: GPU-I:[^)\n]*)?\): ([0-9]{1,3})([^\n]*)")
@@ -78,8 +81,7 @@ _CONDITIONS: tuple[tuple[str, str], ...] = (
     ("held_by_other_driver", r"NVRM: The NVIDIA probe routine was not called for"),
     # nv-pci.c: a refused enlargement of BAR1 ends the probe; bridges of Thunderbolt have no room for it.
     ("bar_resize_failed", r"NVRM: Fatal Error while attempting to resize PCIe BARs"),
-    # nv_gpu_ops.c, uvm_global.c: after it CUDA does not start on any card (NVIDIA/open-gpu-kernel-modules 1342).
-    ("uvm_failed", r"uvm encountered global fatal error|nvidia-uvm: [^\n]*Encountered a global fatal error"),
+    ("uvm_failed", UVM_FAILED),
     ("insufficient_power", r"GPU does not have the necessary power cables connected"),
 )  # fmt: skip
 
@@ -134,7 +136,7 @@ def parse_kernel_log(text: str) -> KernelLog:
     text = plain(text)
     xids = _xids(text)
     refusals = tuple(_refusals(text.split("\n")))
-    fallen = [address for match in _FELL_OFF.finditer(text) if (address := bus_id(match.group(1)))]
+    fallen = [*_addresses(_FELL_OFF.findall(text))]
     fallen += [item.address for item in refusals if item.reason == "fallen_off" and item.address]
     fallen += [address for address, codes in xids.items() if 79 in codes]
     mismatches = _MISMATCH.findall(text)
@@ -149,18 +151,17 @@ def parse_kernel_log(text: str) -> KernelLog:
         mismatch=mismatches[-1] if mismatches else None,
         unplaced=_unplaced(text),
         bus_errors=_bus_errors(text),
-        iommu_faults=tuple(dict.fromkeys(
-            address for match in _IOMMU.finditer(text) if (address := bus_id(next(filter(None, match.groups()))))
-        )),
+        iommu_faults=_addresses(map("".join, _IOMMU.findall(text))),  # one of its groups holds the address
         switch_errors=tuple(dict.fromkeys(code for _, code in _SWITCH.findall(text))),
-        not_woken=_addresses(_NOT_WOKEN, text),
-        reset_due=_addresses(_RESET_DUE, text),
+        not_woken=_addresses(_NOT_WOKEN.findall(text)),
+        reset_due=_addresses(_RESET_DUE.findall(text)),
         holders=tuple(dict.fromkeys(_HOLDER.findall(text))),
     )  # fmt: skip
 
 
-def _addresses(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(address for where in pattern.findall(text) if (address := bus_id(where))))
+def _addresses(places: Iterable[str]) -> tuple[str, ...]:
+    """Each address once, in order; what is none is left out."""
+    return tuple(dict.fromkeys(address for where in places if (address := bus_id(where))))
 
 
 def _bus_errors(text: str) -> dict[str, str]:

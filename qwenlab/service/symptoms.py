@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from qwenlab.facts.kernel_log import UVM_FAILED
+
 
 @dataclass(frozen=True)
 class Symptom:
@@ -52,10 +54,9 @@ SYMPTOMS = (
         "a program on a card made a wrong access and was stopped: the engine restarts; report it when it comes again",
     ),
     Symptom("xid", re.compile(r"NVRM: Xid[^)]*\): (?P<xid>\d+)\b"), ""),
-    # NVIDIA/open-gpu-kernel-modules 1342
     Symptom(
         "uvm",
-        re.compile(r"uvm encountered global fatal error|nvidia-uvm: .*Encountered a global fatal error"),
+        re.compile(UVM_FAILED),
         "CUDA's memory manager in the kernel gave up: nothing starts on any card until a reboot, though nvidia-smi "
         "looks well",
     ),
